@@ -1,0 +1,1 @@
+//! Typed readers and writers of every annotation. Spec: api 5.

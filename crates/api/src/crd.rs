@@ -1,0 +1,1 @@
+//! Custom resources, field by field. Spec: crds.

@@ -1,0 +1,1 @@
+//! Durations in Go's text form. Spec: api 1.3.

@@ -1,0 +1,1 @@
+//! Feature gates and their defaults. Spec: api 9.

@@ -1,0 +1,1 @@
+//! JSON as Go's decoder reads it and Go's encoder writes it. Spec: api 1.2.

@@ -1,0 +1,1 @@
+//! Messages of the runtime hook protocol. Spec: api 8.

@@ -1,0 +1,1 @@
+//! What pods ask for, and their Kubernetes QoS. Spec: api 2.

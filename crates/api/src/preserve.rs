@@ -1,0 +1,1 @@
+//! Writing an object back without losing fields that we do not know.

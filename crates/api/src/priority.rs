@@ -1,0 +1,1 @@
+//! Priority classes and their bands. Spec: api 3.1.

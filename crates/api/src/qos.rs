@@ -1,0 +1,1 @@
+//! QoS classes. Spec: api 2.

@@ -1,0 +1,1 @@
+//! Kubernetes quantities: exact values, canonical text. Spec: api 1.3.

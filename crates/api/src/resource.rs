@@ -1,0 +1,1 @@
+//! Resource names and amounts. Spec: api 3.3.

@@ -1,0 +1,1 @@
+//! What admission changes in a pod's resources. Spec: api 3.4.

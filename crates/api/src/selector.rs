@@ -1,0 +1,1 @@
+//! Label, field and node selectors. Spec: api 1.3.

@@ -1,0 +1,1 @@
+//! slo-controller-config: strategies, defaults, merging, admission. Spec: api 7.

@@ -1,0 +1,1 @@
+//! Taints and the tolerations that match them.

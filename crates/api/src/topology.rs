@@ -1,0 +1,1 @@
+//! CPUs, cores, sockets and NUMA nodes of a machine.

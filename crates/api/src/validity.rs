@@ -1,0 +1,1 @@
+//! Which QoS, priority and resources go together. Spec: api 3.2.

@@ -1,0 +1,1 @@
+//! What every Koord process needs, and nothing that decides.

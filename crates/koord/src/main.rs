@@ -1,0 +1,3 @@
+//! The one binary: every role of Koord.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! A real Kubernetes control plane, started in seconds, for tests and benchmarks.

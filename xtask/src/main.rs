@@ -1,0 +1,3 @@
+//! Everything we automate.
+
+fn main() {}
