@@ -1,1 +1,6 @@
-//! Custom resources, field by field. Spec: crds.
+//! Objects of our own: one file for each kind.
+
+mod schema;
+mod wire;
+
+pub mod node_slo;
