@@ -2,21 +2,35 @@
 //!
 //! Every struct here reads absent fields as empty and leaves empty ones out again, as upstream's
 //! writers do: `Option`, `Vec`, maps and `String` are omitted when empty, numbers and booleans
-//! that are not `Option` are always written.
+//! that are not `Option` are always written. Where a schema requires fields that may be empty,
+//! only `None` is omitted.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
+
+use crate::duration::GoDuration;
+use crate::quantity::Quantity;
 
 /// Whether a field is left out of the JSON.
 pub(crate) trait Omit {
     fn omit(&self) -> bool {
         false
     }
+
+    /// The same where empty text and lists are written.
+    fn omit_none(&self) -> bool {
+        false
+    }
 }
 
 impl<T> Omit for Option<T> {
     fn omit(&self) -> bool {
+        self.is_none()
+    }
+
+    fn omit_none(&self) -> bool {
         self.is_none()
     }
 }
@@ -39,10 +53,17 @@ impl Omit for String {
     }
 }
 
+impl Omit for ObjectMeta {
+    fn omit(&self) -> bool {
+        *self == ObjectMeta::default()
+    }
+}
+
 impl Omit for bool {}
 impl Omit for i32 {}
 impl Omit for i64 {}
-impl Omit for crate::quantity::Quantity {}
+impl Omit for Quantity {}
+impl Omit for GoDuration {}
 
 /// Reads an empty string as absent, for fields where upstream does not tell the two apart.
 pub(crate) fn empty_as_none<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
@@ -56,17 +77,28 @@ where
 
 /// Declares structs that are part of an object: camelCase, absent reads as empty, empty is omitted.
 macro_rules! wire {
-    ($(
+    ($($tokens:tt)*) => { crate::crd::wire::wire_fields! { "crate::crd::wire::Omit::omit", $($tokens)* } };
+}
+pub(crate) use wire;
+
+/// As `wire!`, but only `None` is omitted: for structs whose schema requires fields.
+macro_rules! wire_required {
+    ($($tokens:tt)*) => { crate::crd::wire::wire_fields! { "crate::crd::wire::Omit::omit_none", $($tokens)* } };
+}
+pub(crate) use wire_required;
+
+macro_rules! wire_fields {
+    ($omit:literal, $(
         $(#[$meta:meta])*
         pub struct $name:ident { $( $(#[$field_meta:meta])* pub $field:ident : $ty:ty ),* $(,)? }
     )*) => { $(
-        $(#[$meta])*
         #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(default, rename_all = "camelCase")]
+        $(#[$meta])*
         pub struct $name {
             $(
                 $(#[$field_meta])*
-                #[serde(skip_serializing_if = "crate::crd::wire::Omit::omit")]
+                #[serde(skip_serializing_if = $omit)]
                 pub $field: $ty,
             )*
         }
@@ -74,7 +106,7 @@ macro_rules! wire {
         impl crate::crd::wire::Omit for $name {}
     )* };
 }
-pub(crate) use wire;
+pub(crate) use wire_fields;
 
 /// Declares a set of known words on an open wire: an unknown word survives a round trip as `Other`.
 macro_rules! open_enum {
@@ -100,6 +132,18 @@ macro_rules! open_enum {
                     $( $name::$variant => $text, )*
                     $name::Other(text) => text,
                 }
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name::Other(String::new())
+            }
+        }
+
+        impl crate::crd::wire::Omit for $name {
+            fn omit(&self) -> bool {
+                self.as_str().is_empty()
             }
         }
 
@@ -159,9 +203,9 @@ macro_rules! object {
             $( $(#[$field_meta:meta])* pub $field:ident : $ty:ty ),* $(,)?
         }
     ) => {
-        $(#[$meta])*
         #[derive(Clone, Debug, Default, PartialEq, schemars::JsonSchema)]
-        #[schemars(rename_all = "camelCase")]
+        #[schemars(default, rename_all = "camelCase")]
+        $(#[$meta])*
         pub struct $name {
             #[schemars(schema_with = "crate::crd::schema::object_meta")]
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -205,7 +249,7 @@ macro_rules! object {
                             api_version: <$name as k8s_openapi::Resource>::API_VERSION,
                             kind: <$name as k8s_openapi::Resource>::KIND,
                             metadata: &self.metadata,
-                            $( $field: (!crate::crd::wire::Omit::omit(&self.$field)).then_some(&self.$field), )*
+                            $( $field: (!crate::crd::wire::Omit::omit_none(&self.$field)).then_some(&self.$field), )*
                         },
                         serializer,
                     )
