@@ -15,6 +15,7 @@ mod parse;
 mod value;
 
 pub use error::Error;
+pub(crate) use error::Segment;
 pub use value::{Kind, Value};
 
 use serde::Serialize;

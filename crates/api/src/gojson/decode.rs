@@ -13,7 +13,7 @@ use serde::de::{
 };
 
 use super::error::{Error, Segment};
-use super::value::{Kind, Number, Value, number};
+use super::value::{Kind, Number, VALUE_TOKEN, Value, number};
 
 pub(super) fn layers<T: DeserializeOwned>(layers: &[&Value]) -> Result<T, Error> {
     match layers {
@@ -202,6 +202,7 @@ impl<'de> Deserializer<'de> for Source<'_> {
         match digits(self.last) {
             // A quantity is read from the digits as written: `1e3` is not `1000`.
             Some(text) if name == "Quantity" => visitor.visit_newtype_struct(Bare { text, at: self.last.at }),
+            _ if name == VALUE_TOKEN => visitor.visit_seq(Placed { value: self.last, next: 0 }),
             _ => visitor.visit_newtype_struct(self),
         }
     }
@@ -280,6 +281,29 @@ impl<'de> Deserializer<'de> for Source<'_> {
         let text = self.scalar("string", Value::as_str)?.unwrap_or_default();
         let text: StrDeserializer<'_, Error> = text.into_deserializer();
         text.deserialize_enum(name, variants, visitor)
+    }
+}
+
+/// A value for [`Value`]'s own reader: place, digits of a number, content.
+struct Placed<'a> {
+    value: &'a Value,
+    next: u8,
+}
+
+impl<'de> SeqAccess<'de> for Placed<'_> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        self.next += 1;
+        match self.next {
+            1 => seed.deserialize(self.value.at.into_deserializer()).map(Some),
+            2 => match digits(self.value) {
+                Some(text) => seed.deserialize(Bare { text, at: self.value.at }).map(Some),
+                None => seed.deserialize(Source::from(&Value::default())).map(Some),
+            },
+            3 => seed.deserialize(Source::from(self.value)).map(Some),
+            _ => Ok(None),
+        }
     }
 }
 
@@ -399,8 +423,12 @@ impl<'de> Deserializer<'de> for Bare<'_> {
         text.deserialize_enum(name, variants, visitor)
     }
 
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
     serde::forward_to_deserialize_any! {
-        bool f32 f64 char str string bytes byte_buf option unit unit_struct seq tuple tuple_struct
+        bool f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct
         map struct identifier ignored_any
     }
 }

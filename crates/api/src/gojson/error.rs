@@ -28,7 +28,7 @@ enum Problem {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Segment {
+pub(crate) enum Segment {
     Field(String),
     Index(usize),
 }
@@ -52,7 +52,7 @@ impl Error {
     }
 
     /// Names the field or element that holds the faulty value, from the inside out.
-    pub(super) fn inside(mut self, segment: Segment, offset: usize) -> Error {
+    pub(crate) fn inside(mut self, segment: Segment, offset: usize) -> Error {
         self.0.path.push(segment);
         self.0.offset.get_or_insert(offset);
         self

@@ -256,6 +256,41 @@ fn one_value_two_structs() {
     assert_eq!(selector.match_labels.expect("present")["A"], "1");
 }
 
+#[test]
+fn a_tree_inside_a_struct_keeps_places_and_digits() {
+    let outer: Outer = from_str(r#"{"any":[1.50,{"percent":"x"}]}"#).expect("decodes");
+    assert_eq!(outer.any.to_string(), r#"[1.50,{"percent":"x"}]"#);
+    let error = outer.any.as_array().expect("array")[1].decode::<Outer>().expect_err("wrong type");
+    assert_eq!((error.path().as_str(), error.offset()), ("percent", Some(24)));
+    let foreign: Value = serde_json::from_str(r#"{"a":[1,"x",null,1.5]}"#).expect("reads");
+    assert_eq!(foreign, parse(r#"{"a":[1,"x",null,1.5]}"#).expect("parses"));
+}
+
+#[test]
+fn resource_lists() {
+    use crate::quantity::ResourceList;
+    for (name, document, want) in [
+        ("api#1.2.J10 same key", r#"{"cpu":"1","cpu":"2"}"#, Some(r#"{"cpu":"2"}"#)),
+        ("api#1.2.J10 case matters", r#"{"cpu":"1","CPU":"2"}"#, Some(r#"{"CPU":"2","cpu":"1"}"#)),
+        ("api#1.2.J10 null", r#"{"cpu":null}"#, Some(r#"{"cpu":"0"}"#)),
+        ("api#1.2.J10 empty", r#"{"cpu":""}"#, None),
+        ("digits as written", r#"{"cpu":1e3,"memory":1.5}"#, Some(r#"{"cpu":"1e3","memory":"1500m"}"#)),
+    ] {
+        let read = from_str::<ResourceList>(document).ok();
+        let text = read.map(|list| to_string(&list).expect("encodes"));
+        assert_eq!(text.as_deref(), want, "{name}");
+    }
+}
+
+#[test]
+fn null_durations() {
+    use crate::duration::GoDuration;
+    let optional: Vec<Option<GoDuration>> = from_str(r#"[null,"5m"]"#).expect("decodes");
+    assert_eq!(optional[0], None);
+    let error = from_str::<Vec<GoDuration>>("[null]").expect_err("null is no duration");
+    assert_eq!(error.to_string(), r#"[0]: time: invalid duration "" (at byte 1)"#);
+}
+
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Kind::Null),

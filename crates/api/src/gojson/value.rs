@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
 
@@ -157,13 +157,52 @@ pub(super) fn number(digits: &str) -> Number {
     }
 }
 
+/// Asks our own decoder for a value with its place and the digits of its number; other decoders
+/// take it for a plain newtype.
+pub(super) const VALUE_TOKEN: &str = "koord.gojson.Value";
+
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_newtype_struct(VALUE_TOKEN, PlacedValue)
+    }
+}
+
+struct PlacedValue;
+
+impl<'de> Visitor<'de> for PlacedValue {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         deserializer.deserialize_any(AnyValue)
+    }
+
+    /// Place, digits, content: what our own decoder sends for the token.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let at = seq.next_element()?.unwrap_or_default();
+        let digits: Option<String> = seq.next_element()?.unwrap_or_default();
+        match digits {
+            Some(digits) => Ok(Value { kind: Kind::Number(digits), at }),
+            None => {
+                let content = seq.next_element_seed(AnyValue)?.unwrap_or_default();
+                Ok(Value { at, ..content })
+            }
+        }
     }
 }
 
 struct AnyValue;
+
+impl<'de> DeserializeSeed<'de> for AnyValue {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
 
 impl<'de> Visitor<'de> for AnyValue {
     type Value = Value;
