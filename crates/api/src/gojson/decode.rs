@@ -250,12 +250,12 @@ impl<'de> Deserializer<'de> for Source<'_> {
     /// ever saw `null` counts as missing, so that it keeps its default.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        name: &'static str,
+        _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
         let mut slots: Vec<Option<Source<'_>>> = fields.iter().map(|_| None).collect();
-        for (key, value) in self.objects(name)?.into_iter().flatten() {
+        for (key, value) in self.objects("object")?.into_iter().flatten() {
             let exact = fields.iter().position(|field| field == key);
             let folded = || fields.iter().position(|field| field.eq_ignore_ascii_case(key));
             match exact.or_else(folded).map(|index| &mut slots[index]) {
