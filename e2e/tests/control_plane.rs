@@ -1,6 +1,7 @@
 //! The test kit itself: control planes start side by side, keep strangers out, survive a crash of
 //! their API server, and leave nothing behind.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -224,6 +225,24 @@ fn owner() -> Result<()> {
     let _cluster = ControlPlane::builder()?.with_controller_manager(false).dir(dir).start()?;
     println!("READY");
     io::stdin().read_to_end(&mut Vec::new())?; // Ends with the parent, if that forgets to kill.
+    Ok(())
+}
+
+#[test]
+fn without_go_or_network_tests_are_skipped_and_ci_fails() -> Result<()> {
+    let empty = tempfile::tempdir()?;
+    let no_go = [("PATH", empty.path().as_os_str())];
+    let no_network = [("GOPROXY", OsStr::new("off")), ("GOMODCACHE", empty.path().as_os_str())];
+    for (lack, env) in [("Go", &no_go[..]), ("network", &no_network[..])] {
+        for (ci, says) in [("", "SKIPPED"), ("true", "a skip is a failure")] {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.args(["--exact", "controllers_work", "--nocapture"]).env("CI", ci);
+            let output = command.env("KOORD_CACHE", empty.path()).envs(env.iter().copied()).output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains(says), "no {lack}, CI={ci:?}: {said}");
+            assert_eq!(output.status.success(), ci.is_empty(), "no {lack}, CI={ci:?}: {said}");
+        }
+    }
     Ok(())
 }
 
