@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -159,6 +159,9 @@ impl Builder {
         if fs::read_dir(&dir).map_err(Error::io("read", &dir))?.next().is_some() {
             return Err(Error::DirNotEmpty(dir));
         }
+        // An empty folder that was there before may be open to others.
+        let private = fs::set_permissions(&dir, fs::Permissions::from_mode(0o700));
+        private.map_err(Error::io("close to others", &dir))?;
         Ok(dir)
     }
 }
