@@ -51,7 +51,7 @@ where
     T: DeserializeOwned,
 {
     let value = Value::deserialize(deserializer)?;
-    from_value(&value).map_err(|fault| de::Error::custom(fault))
+    from_value(&value).map_err(de::Error::custom)
 }
 
 fn object_name(value: &Value) -> String {

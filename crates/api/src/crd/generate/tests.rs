@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
@@ -79,4 +79,149 @@ fn count(schema: &Value) -> [usize; 4] {
         counts[1] += schema.get("required").and_then(Value::as_array).map_or(0, Vec::len);
     });
     counts
+}
+
+const FIELDS: &str = include_str!("../../../tests/data/crd-fields.txt");
+
+#[test]
+fn fields_are_those_of_the_committed_list() {
+    let wanted: BTreeSet<&str> = FIELDS.lines().filter(|line| !line.starts_with('#')).collect();
+    let mut found = BTreeSet::new();
+    for (name, schema) in schemas() {
+        describe(&name, "", &schema, &mut found);
+    }
+    let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+    let missing: Vec<_> = wanted.difference(&found).collect();
+    let extra: Vec<_> = found.difference(&wanted).collect();
+    assert!(
+        missing.is_empty() && extra.is_empty(),
+        "in the list only: {missing:#?}\nin the types only: {extra:#?}"
+    );
+}
+
+/// One line for each property: kind, path, type and constraints.
+fn describe(kind: &str, path: &str, schema: &Value, lines: &mut BTreeSet<String>) {
+    let required: Vec<&str> = texts(&schema["required"]);
+    let mut paths = Vec::new();
+    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let mut words = vec![kind.to_owned(), path.clone(), type_name(property)];
+        if required.contains(&name.as_str()) {
+            words.push("required".to_owned());
+        }
+        words.extend(constraints(property));
+        lines.insert(words.join(" "));
+        paths.push((path, property));
+    }
+    for (path, property) in paths {
+        describe(kind, &path, property, lines);
+        describe(kind, &format!("{path}[]"), &property["items"], lines);
+        describe(kind, &format!("{path}{{}}"), &property["additionalProperties"], lines);
+    }
+}
+
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn type_name(schema: &Value) -> String {
+    let preserved = schema["x-kubernetes-preserve-unknown-fields"] == true;
+    match (schema["type"].as_str(), schema["format"].as_str()) {
+        (Some("array"), _) => format!("[]{}", type_name(&schema["items"])),
+        (Some("object"), _) if preserved => "free".to_owned(),
+        (Some("object"), _) if schema["additionalProperties"].is_object() => {
+            format!("map<{}>", type_name(&schema["additionalProperties"]))
+        }
+        (Some(name), Some(format)) => format!("{name}({format})"),
+        (Some(name), None) => name.to_owned(),
+        (None, _) if schema["x-kubernetes-int-or-string"] == true => {
+            if schema["pattern"].is_string() { "quantity" } else { "int-or-string" }.to_owned()
+        }
+        (None, _) if preserved => "any".to_owned(),
+        (None, _) => "?".to_owned(),
+    }
+}
+
+fn constraints(schema: &Value) -> Vec<String> {
+    let mut words = Vec::new();
+    if let Some(default) = schema.get("default") {
+        words.push(format!("default={default}"));
+    }
+    if schema["enum"].is_array() {
+        words.push(format!("enum={}", texts(&schema["enum"]).join("|")));
+    }
+    for (key, word) in [("minimum", "min"), ("maximum", "max")] {
+        words.extend(schema.get(key).map(|limit| format!("{word}={limit}")));
+    }
+    if schema["nullable"] == true {
+        words.push("nullable".to_owned());
+    }
+    for key in ["minItems", "minLength", "maxLength"] {
+        words.extend(schema.get(key).map(|limit| format!("{key}={limit}")));
+    }
+    words.extend(schema["items"].get("minProperties").map(|limit| format!("items.minProperties={limit}")));
+    if schema["pattern"].is_string() && schema["type"] == "string" {
+        words.push("pattern".to_owned());
+    }
+    if schema["x-kubernetes-map-type"] == "atomic" {
+        words.push("atomic".to_owned());
+    }
+    if schema["items"]["x-kubernetes-map-type"] == "atomic" {
+        words.push("items=atomic".to_owned());
+    }
+    words.extend(schema["x-kubernetes-list-type"].as_str().map(|kind| format!("list={kind}")));
+    words
+}
+
+/// What the API server refuses in a schema, or what the spec rules out. Spec: crds 0.
+#[test]
+fn schemas_are_structural() {
+    const KNOWN: [&str; 22] = [
+        "additionalProperties",
+        "anyOf",
+        "default",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "maxLength",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "nullable",
+        "pattern",
+        "properties",
+        "required",
+        "type",
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
+        "x-kubernetes-preserve-unknown-fields",
+    ];
+    for (name, schema) in schemas() {
+        each_schema(&schema, &mut |schema| {
+            let keys: Vec<&str> = schema.as_object().unwrap().keys().map(String::as_str).collect();
+            assert!(keys.iter().all(|key| KNOWN.contains(key)), "{name}: unexpected key in {keys:?}");
+            assert!(
+                schema["type"].is_string()
+                    || schema["x-kubernetes-int-or-string"] == true
+                    || schema["x-kubernetes-preserve-unknown-fields"] == true,
+                "{name}: no type in {schema}"
+            );
+            assert!(
+                schema["format"].is_null()
+                    || ["int32", "int64", "date-time"].iter().any(|f| schema["format"] == *f),
+                "{name}: {schema}"
+            );
+            let properties = schema["properties"].as_object();
+            for field in texts(&schema["required"]) {
+                assert!(
+                    properties.is_some_and(|p| p.contains_key(field)),
+                    "{name}: {field} is required but unknown"
+                );
+            }
+        });
+    }
 }
