@@ -28,7 +28,7 @@ pub const CODECS: &[Codec] = &[
     codec::<cpu::ResourceSpec>(),
     codec::<cpu::ResourceStatus>(),
     codec::<cpu::NumaTopologySpec>(),
-    codec::<node_topology::CpuTopology>(),
+    codec::<node_topology::CpuTopologyReport>(),
     codec::<node_topology::CpuSharedPools>(),
     codec::<node_topology::BeCpuSharedPools>(),
     codec::<node_topology::PodCpuAllocs>(),
