@@ -75,6 +75,7 @@ impl NodeReservation {
 mod tests {
     use super::*;
     use crate::annotation::{Annotation, Annotations, OrAbsent, read};
+    use crate::topology::{CpuInfo, CpuTopology, take_by_topology};
 
     /// What koordlet writes on the NodeResourceTopology for a Node's annotation.
     fn copied(text: &str, take: impl FnOnce(usize) -> Option<CpuSet>) -> String {
@@ -92,6 +93,37 @@ mod tests {
         assert_eq!(copied("null", never), "{}", "api#10.120");
         assert_eq!(copied("", never), "{}");
         assert_eq!(copied("{", never), "{}");
+    }
+
+    /// 16 CPUs on 2 sockets with 2 threads per core, the threads of a core `apart` numbers away.
+    fn node(apart: u32) -> CpuTopology {
+        CpuTopology::new((0..16).map(|id| {
+            let core = if apart == 1 { id / 2 } else { id % apart };
+            CpuInfo { id, core, socket: core / 4, node: core / 4 }
+        }))
+    }
+
+    #[test]
+    fn cpus_chosen_by_topology() {
+        let filled = |cpu: &str, cpus: &str| match cpus {
+            "" => format!(r#"{{"resources":{{"cpu":"{cpu}"}}}}"#),
+            cpus => format!(r#"{{"resources":{{"cpu":"{cpu}"}},"reservedCPUs":"{cpus}"}}"#),
+        };
+        for (key, given, written, neighbours, apart) in [
+            ("api#10.31", r#""5""#, "5", "0-4", "0-2,8-9"),
+            ("api#10.32", r#""1500m""#, "1500m", "0-1", "0,8"),
+            ("api#10.119", r#""9""#, "9", "0-8", "0-4,8-11"),
+            ("api#10.119", r#""17""#, "17", "", ""),
+            ("api#10.119", r#""1u""#, "1u", "0", "0"),
+            ("api#10.119", r#""-1""#, "-1", "", ""),
+            ("api#10.119", "1.5", "1500m", "0-1", "0,8"),
+        ] {
+            let text = format!(r#"{{"resources":{{"cpu":{given}}}}}"#);
+            for (topology, cpus) in [(node(1), neighbours), (node(8), apart)] {
+                let got = copied(&text, |count| take_by_topology(&topology, topology.all(), count));
+                assert_eq!(got, filled(written, cpus), "{key}");
+            }
+        }
     }
 
     #[test]

@@ -10,26 +10,56 @@ use crate::keys;
 use crate::keys::node_topology::annotation::{
     BE_CPU_SHARED_POOLS, CPU_BASIC_INFO, CPU_MANAGER_POLICY, CPU_SHARED_POOLS, CPU_TOPOLOGY, POD_CPU_ALLOCS,
 };
+use crate::topology::{CpuInfo, CpuTopology};
 
 /// Where each CPU sits, sorted by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CpuTopology {
+pub struct CpuTopologyReport {
     #[serde(skip_serializing_if = "Omit::omit")]
-    pub detail: Vec<CpuInfo>,
+    pub detail: Vec<ReportedCpu>,
 }
 
-json_annotation!(CpuTopology, CPU_TOPOLOGY, Broken, Absent);
+json_annotation!(CpuTopologyReport, CPU_TOPOLOGY, Broken, Absent);
 
 /// One logical CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CpuInfo {
+pub struct ReportedCpu {
     pub id: i32,
     pub core: i32,
     pub socket: i32,
     /// NUMA node.
     pub node: i32,
+}
+
+impl CpuTopologyReport {
+    /// The topology to think with. A CPU with a negative number anywhere makes no sense and is left out.
+    pub fn topology(&self) -> CpuTopology {
+        CpuTopology::new(self.detail.iter().filter_map(|cpu| {
+            let number = |wire: i32| u32::try_from(wire).ok();
+            Some(CpuInfo {
+                id: number(cpu.id)?,
+                core: number(cpu.core)?,
+                socket: number(cpu.socket)?,
+                node: number(cpu.node)?,
+            })
+        }))
+    }
+}
+
+impl From<&CpuTopology> for CpuTopologyReport {
+    fn from(topology: &CpuTopology) -> CpuTopologyReport {
+        // A kernel numbers CPUs far below the limit of the wire.
+        let number = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
+        let detail = topology.cpus().iter().map(|cpu| ReportedCpu {
+            id: number(cpu.id),
+            core: number(cpu.core),
+            socket: number(cpu.socket),
+            node: number(cpu.node),
+        });
+        CpuTopologyReport { detail: detail.collect() }
+    }
 }
 
 /// CPUs that LS pods share: one pool for each NUMA node, sorted by socket, then node.
@@ -188,7 +218,12 @@ mod tests {
     fn texts() {
         let topology =
             r#"{"detail":[{"id":0,"core":0,"socket":0,"node":0},{"id":1,"core":0,"socket":0,"node":0}]}"#;
-        assert_eq!(CpuTopology::parse(topology).unwrap().text(), topology);
+        let report = CpuTopologyReport::parse(topology).unwrap();
+        assert_eq!(report.text(), topology);
+        assert_eq!(report.topology().siblings(1).unwrap().to_string(), "0-1");
+        assert_eq!(CpuTopologyReport::from(&report.topology()), report);
+        let odd = CpuTopologyReport::parse(r#"{"detail":[{"id":-1},{"id":3}]}"#).unwrap();
+        assert_eq!(odd.topology().all().to_string(), "3");
         let pools = r#"[{"socket":0,"node":0,"cpuset":"0-7"},{"socket":0,"node":1}]"#;
         assert_eq!(CpuSharedPools::parse(pools).unwrap().text(), pools);
         assert_eq!(BeCpuSharedPools::parse(pools).unwrap().text(), pools);

@@ -165,7 +165,7 @@ mod tests {
         {
             assert_eq!(ratio(value).to_string(), want, "api#10.125 {value}");
         }
-        let ratios = AmplificationRatios(BTreeMap::from([("cpu".to_string(), ratio(3.1415926))]));
+        let ratios = AmplificationRatios::parse(r#"{"cpu":3.1415926}"#).unwrap();
         assert_eq!(ratios.text(), r#"{"cpu":3.14}"#, "api#10.35");
         let text = r#"{"cpu":1.50,"memory":1.20}"#;
         assert_eq!(AmplificationRatios::parse(text).unwrap().text(), text);
