@@ -1,1 +1,9 @@
 //! What every Koord process needs, and nothing that decides.
+
+pub mod config;
+pub mod flags;
+pub mod http;
+pub mod log;
+pub mod metrics;
+pub mod random;
+pub mod shutdown;
