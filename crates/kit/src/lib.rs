@@ -1,5 +1,7 @@
 //! What every Koord process needs, and nothing that decides.
 
+pub mod cache;
+pub mod client;
 pub mod config;
 pub mod flags;
 pub mod http;
