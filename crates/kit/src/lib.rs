@@ -5,6 +5,7 @@ pub mod client;
 pub mod config;
 pub mod flags;
 pub mod http;
+pub mod leader;
 pub mod log;
 pub mod metrics;
 pub mod random;

@@ -426,7 +426,7 @@ fn converges(steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// Whatever happens on the way, the cache ends up as the server is, and so does whoever replays its deltas.
     #[test]
