@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod client;
 pub mod config;
+pub mod events;
 pub mod flags;
 pub mod http;
 pub mod leader;
