@@ -1,1 +1,3 @@
-//! What admission changes in a pod's resources. Spec: api 3.4.
+//! What admission changes in a new pod: profiles, resource names, the records for the node.
+
+pub mod strategic;
