@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod client;
+pub mod conditions;
 pub mod config;
 pub mod events;
 pub mod flags;
@@ -11,3 +12,4 @@ pub mod log;
 pub mod metrics;
 pub mod random;
 pub mod shutdown;
+pub mod write;
