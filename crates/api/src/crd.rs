@@ -6,7 +6,7 @@
 mod condition;
 mod decode;
 mod schema;
-mod wire;
+pub(crate) mod wire;
 
 pub mod generate;
 
