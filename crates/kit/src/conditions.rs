@@ -97,7 +97,13 @@ macro_rules! condition_like {
     };
 }
 
-condition_like!(PodCondition, type_, |now| Some(Time(now)), [reason, message, observed_generation], |_, _| {});
+condition_like!(
+    PodCondition,
+    type_,
+    |now| Some(Time(now)),
+    [reason, message, observed_generation],
+    |_, _| {}
+);
 condition_like!(NodeCondition, type_, |now| Some(Time(now)), [reason, message], |condition, now| {
     condition.last_heartbeat_time = Some(Time(now));
 });
@@ -149,7 +155,11 @@ mod tests {
 
     #[test]
     fn a_heartbeat_alone_is_no_change() {
-        let ready = NodeCondition { type_: "Ready".to_owned(), status: "True".to_owned(), ..NodeCondition::default() };
+        let ready = NodeCondition {
+            type_: "Ready".to_owned(),
+            status: "True".to_owned(),
+            ..NodeCondition::default()
+        };
         let mut conditions = Vec::new();
         assert!(set(&mut conditions, ready.clone(), at(1)));
         assert!(!set(&mut conditions, ready, at(9)));

@@ -15,6 +15,7 @@ mod parse;
 mod tests;
 
 use koord_api::duration::GoDuration;
+use koord_api::gate::{Component, GateError, Gates};
 use std::collections::BTreeMap;
 
 pub use help::help;
@@ -212,6 +213,13 @@ const fn klog(name: &'static str, kind: Kind, default: &'static str) -> Flag {
 pub const FEATURE_GATES: Flag =
     Flag::new("feature-gates", Kind::Map, "", "switches for features, such as A=true,B=false")
         .group("Features");
+
+/// The gates of a component as [`FEATURE_GATES`] sets them.
+pub fn feature_gates(values: &Values, component: Component) -> Result<Gates, GateError> {
+    let pairs: Vec<String> =
+        values.map("feature-gates").iter().map(|(name, state)| format!("{name}={state}")).collect();
+    Gates::parse(component, &pairs.join(","))
+}
 
 /// The log options that [`LOG_FLAGS`] carry.
 pub fn log_options(values: &Values) -> Result<crate::log::LogOptions, crate::log::LogError> {

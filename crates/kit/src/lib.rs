@@ -1,4 +1,9 @@
 //! What every Koord process needs, and nothing that decides.
+//!
+//! Start-up: [`flags`] and [`config`] read what the user asked for, [`log`] and [`shutdown`] frame the process.
+//! Talking to the cluster: [`client`] connects, [`cache`] watches, [`pods`] is the compact pod, [`write`] and
+//! [`conditions`] change objects, [`events`] tells users, [`leader`] makes sure that only one replica acts.
+//! Being watched: [`metrics`] and [`http`].
 
 pub mod cache;
 pub mod client;
@@ -10,6 +15,7 @@ pub mod http;
 pub mod leader;
 pub mod log;
 pub mod metrics;
+pub mod pods;
 pub mod random;
 pub mod shutdown;
 pub mod write;

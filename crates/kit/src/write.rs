@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use koord_api::preserve::carry_unknown;
 use kube::Resource;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::core::Request;
 use kube::core::params::{GetParams, PostParams};
 use serde::Serialize;
@@ -79,7 +79,10 @@ impl WriteError {
 ///
 /// `change` may run several times, each time on a fresh copy.
 pub async fn update_with<K>(
-    client: &kube::Client, place: Place<'_>, part: Part, mut change: impl FnMut(&mut K),
+    client: &kube::Client,
+    place: Place<'_>,
+    part: Part,
+    mut change: impl FnMut(&mut K),
 ) -> Result<Written<K>, WriteError>
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone,
@@ -97,7 +100,9 @@ where
         let body = carry_unknown(&raw, &before, &after).to_string().into_bytes();
         let request = match part {
             Part::Object => target.request.replace(place.name, &PostParams::default(), body),
-            Part::Status => target.request.replace_subresource("status", place.name, &PostParams::default(), body),
+            Part::Status => {
+                target.request.replace_subresource("status", place.name, &PostParams::default(), body)
+            }
         };
         match target.send::<Value>(client, request).await {
             Ok(stored) => return target.decode(stored).map(Written::Changed),
@@ -116,13 +121,20 @@ where
 /// A list that differs is sent whole, so a list whose elements may hold unknown fields belongs to [`update_with`].
 /// With `guarded`, the patch applies only to exactly the version that `before` is.
 pub async fn merge_patch<K>(
-    client: &kube::Client, place: Place<'_>, part: Part, before: &K, after: &K, guarded: bool,
+    client: &kube::Client,
+    place: Place<'_>,
+    part: Part,
+    before: &K,
+    after: &K,
+    guarded: bool,
 ) -> Result<Option<K>, WriteError>
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
 {
     let target = Target::of::<K>(place);
-    let Some(mut patch) = difference(&target.encode(before)?, &target.encode(after)?) else { return Ok(None) };
+    let Some(mut patch) = difference(&target.encode(before)?, &target.encode(after)?) else {
+        return Ok(None);
+    };
     if guarded {
         let version = before.meta().resource_version.clone().unwrap_or_default();
         patch["metadata"]["resourceVersion"] = json!(version);
@@ -160,17 +172,6 @@ pub fn difference(before: &Value, after: &Value) -> Option<Value> {
     }
 }
 
-/// A typed handle for other calls on the same place.
-pub fn api<K>(client: &kube::Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
-}
-
 struct Target {
     kind: String,
     place: String,
@@ -191,7 +192,9 @@ impl Target {
     }
 
     async fn send<T: DeserializeOwned>(
-        &self, client: &kube::Client, request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+        &self,
+        client: &kube::Client,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T, WriteError> {
         let result = match request {
             Ok(request) => client.request(request).await,
@@ -224,7 +227,12 @@ mod tests {
         for (name, before, after, want) in [
             ("equal", json!({"a": 1}), json!({"a": 1}), None),
             ("changed", json!({"a": 1, "b": 2}), json!({"a": 1, "b": 3}), Some(json!({"b": 3}))),
-            ("removed", json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": 1}}), Some(json!({"a": {"c": null}}))),
+            (
+                "removed",
+                json!({"a": {"b": 1, "c": 2}}),
+                json!({"a": {"b": 1}}),
+                Some(json!({"a": {"c": null}})),
+            ),
             ("added", json!({}), json!({"a": {"b": [1]}}), Some(json!({"a": {"b": [1]}}))),
             ("lists are whole", json!({"a": [1, 2]}), json!({"a": [1]}), Some(json!({"a": [1]}))),
         ] {
@@ -260,7 +268,8 @@ mod tests {
                     .prop_map(|map| Value::Object(map.into_iter().collect())),
             ]
         });
-        prop::collection::btree_map("[abc]", inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect()))
+        prop::collection::btree_map("[abc]", inner, 0..4)
+            .prop_map(|map| Value::Object(map.into_iter().collect()))
     }
 
     proptest! {

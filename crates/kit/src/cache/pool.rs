@@ -4,6 +4,7 @@
 //! doubled since it last looked.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
@@ -19,9 +20,25 @@ pub struct Pool<T: ?Sized> {
 
 #[derive(Debug)]
 struct Slots<T: ?Sized> {
-    by_hash: HashMap<u64, Vec<Arc<T>>>,
+    by_hash: HashMap<u64, Slot<T>>,
     len: usize,
     sweep_at: usize,
+}
+
+/// Values of one hash: nearly always one.
+#[derive(Debug)]
+enum Slot<T: ?Sized> {
+    One(Arc<T>),
+    Many(Vec<Arc<T>>),
+}
+
+impl<T: ?Sized> Slot<T> {
+    fn as_slice(&self) -> &[Arc<T>] {
+        match self {
+            Slot::One(value) => std::slice::from_ref(value),
+            Slot::Many(values) => values,
+        }
+    }
 }
 
 impl<T: ?Sized> Default for Pool<T> {
@@ -91,24 +108,34 @@ impl<T: ?Sized> Pool<T> {
 
 impl<T: ?Sized> Slots<T> {
     fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<Arc<T>> {
-        self.by_hash.get(&hash)?.iter().find(|known| is_it(known)).cloned()
+        self.by_hash.get(&hash)?.as_slice().iter().find(|known| is_it(known)).cloned()
     }
 
     fn insert(&mut self, hash: u64, value: Arc<T>) -> Arc<T> {
         if self.len >= self.sweep_at {
             self.sweep();
         }
-        self.by_hash.entry(hash).or_default().push(value.clone());
+        match self.by_hash.entry(hash) {
+            Entry::Vacant(slot) => _ = slot.insert(Slot::One(value.clone())),
+            Entry::Occupied(mut slot) => {
+                let mut values = slot.get().as_slice().to_vec();
+                values.push(value.clone());
+                slot.insert(Slot::Many(values));
+            }
+        }
         self.len += 1;
         value
     }
 
     fn sweep(&mut self) {
-        self.by_hash.retain(|_, values| {
-            values.retain(|value| Arc::strong_count(value) > 1);
-            !values.is_empty()
+        self.by_hash.retain(|_, slot| match slot {
+            Slot::One(value) => Arc::strong_count(value) > 1,
+            Slot::Many(values) => {
+                values.retain(|value| Arc::strong_count(value) > 1);
+                !values.is_empty()
+            }
         });
-        self.len = self.by_hash.values().map(Vec::len).sum();
+        self.len = self.by_hash.values().map(|slot| slot.as_slice().len()).sum();
         self.sweep_at = (self.len * 2).max(SWEEP_MIN);
     }
 }

@@ -118,6 +118,14 @@ fn log_options_come_from_their_flags() {
 }
 
 #[test]
+fn gates_come_from_their_flag() {
+    let (name, is_on) = Gates::defaults(Component::Scheduler).iter().next().unwrap();
+    let values = check(&format!("--feature-gates={name}={}", !is_on)).unwrap();
+    assert_eq!(feature_gates(&values, Component::Scheduler).unwrap().is_on(name), !is_on);
+    assert!(feature_gates(&check("--feature-gates=NoSuchGate=true").unwrap(), Component::Scheduler).is_err());
+}
+
+#[test]
 fn help_lists_flags_under_their_headings() {
     let text = help("koord scheduler", "Places pods.", &[&TABLE[..2], &LOG_FLAGS[..4]]);
     assert_eq!(
