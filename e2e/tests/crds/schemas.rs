@@ -61,7 +61,7 @@ async fn typed_client() -> Result<()> {
     let mut stored = reservations.create(&PostParams::default(), &wanted).await?;
     assert_eq!(stored.spec.as_ref().and_then(|spec| spec.allocate_once), Some(true));
 
-    stored.set_available("n1", &Default::default(), "2024-01-01T00:00:00Z".parse()?);
+    stored.set_available("n1", None, "2024-01-01T00:00:00Z".parse()?);
     let stored = reservations.replace_status("typed-client", &PostParams::default(), &stored).await?;
     assert!(stored.is_available());
     assert_eq!(reservations.get("typed-client").await?, stored);
