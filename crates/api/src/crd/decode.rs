@@ -278,3 +278,6 @@ impl<'de> MapAccess<'de> for Entries<'_> {
         seed.deserialize(Cursor { value, path: &path }).map_err(|fault| fault.at(&path, value))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,11 @@
 //! PodMigrationJob: move one pod, with its new place reserved before the old one is given up. Spec: crds 2.
 
+mod event;
+mod status;
+
+pub use event::{ACTION, JobEvent, REPORTER, RESERVATION_EXPIRED_MESSAGE, reason};
+pub use status::COMPLETE;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta};
 

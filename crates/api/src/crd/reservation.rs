@@ -1,5 +1,15 @@
 //! Reservation: resources held on a node for pods that are still to come. Spec: crds 1.
 
+mod owner;
+mod reserve_pod;
+mod status;
+mod validate;
+
+pub use owner::{OwnerError, OwnerMatcher};
+pub use reserve_pod::FAKE_CONTAINER;
+pub use status::reason;
+pub use validate::{InvalidReservation, ValidReservation, validate};
+
 use k8s_openapi::api::core::v1::{ObjectReference, PodTemplateSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;

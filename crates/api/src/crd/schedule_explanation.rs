@@ -113,3 +113,35 @@ impl NodeLevelExplanation {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_are_published_in_order() {
+        let detail = |plugin: &str, reason: &str, helps: bool, nodes: &[&str]| NodeFailedDetail {
+            failed_plugin: plugin.to_owned(),
+            reason: reason.to_owned(),
+            preempt_might_help: Some(helps),
+            failed_nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+        };
+        let mut explanation = NodeLevelExplanation {
+            node_failed_details: vec![
+                detail("B", "r", true, &[]),
+                detail("A", "s", false, &["n2", "n1"]),
+                detail("A", "s", true, &[]),
+                detail("A", "r", false, &[]),
+            ],
+            ..Default::default()
+        };
+        explanation.sort();
+        let want = vec![
+            detail("A", "r", false, &[]),
+            detail("A", "s", true, &[]),
+            detail("A", "s", false, &["n1", "n2"]),
+            detail("B", "r", true, &[]),
+        ];
+        assert_eq!(explanation.node_failed_details, want);
+    }
+}

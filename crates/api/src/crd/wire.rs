@@ -93,7 +93,7 @@ macro_rules! wire_fields {
         pub struct $name:ident { $( $(#[$field_meta:meta])* pub $field:ident : $ty:ty ),* $(,)? }
     )*) => { $(
         #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-        #[serde(default, rename_all = "camelCase")]
+        #[serde(default, rename_all = "camelCase", expecting = "an object")]
         $(#[$meta])*
         pub struct $name {
             $(
@@ -214,7 +214,7 @@ macro_rules! object {
 
         const _: () = {
             #[derive(serde::Deserialize)]
-            #[serde(rename_all = "camelCase")]
+            #[serde(rename_all = "camelCase", expecting = "an object")]
             struct Read {
                 #[serde(default)]
                 api_version: Option<String>,
