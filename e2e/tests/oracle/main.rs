@@ -21,7 +21,8 @@ use random::Random;
 const SEED: u64 = 20_240_607;
 const COUNT: usize = 20_000;
 
-/// The cases every test of this file draws from.
+/// Where a test takes its cases from, and how many.
+#[expect(clippy::print_stdout, reason = "a failing test shows how to repeat it")]
 fn random(name: &str) -> (Random, usize) {
     let number = |key: &str| std::env::var(key).ok().map(|text| text.parse::<u64>().expect(key));
     let seed = number("KOORD_ORACLE_SEED").unwrap_or(SEED);
