@@ -4,14 +4,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
-use k8s_openapi::Resource;
 use koord_testkit::{ControlPlane, shared};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-/// Where namespaced objects of these tests live.
-pub(crate) const NAMESPACE: &str = "default";
+use crate::kinds::Kind;
 
 /// The control plane with our CRDs; none where it cannot run.
 pub(crate) fn with_crds() -> Result<Option<&'static ControlPlane>> {
@@ -28,40 +26,6 @@ pub(crate) async fn client(cluster: &ControlPlane) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
-}
-
-/// Where objects of a kind live, and how their documents begin.
-#[derive(Clone, Copy)]
-pub(crate) struct Kind {
-    pub(crate) api_version: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) plural: &'static str,
-    pub(crate) namespaced: bool,
-}
-
-impl Kind {
-    pub(crate) fn cluster<K: Resource<Scope = k8s_openapi::ClusterResourceScope>>() -> Kind {
-        Kind { api_version: K::API_VERSION, kind: K::KIND, plural: K::URL_PATH_SEGMENT, namespaced: false }
-    }
-
-    pub(crate) fn namespaced<K: Resource<Scope = k8s_openapi::NamespaceResourceScope>>() -> Kind {
-        Kind { api_version: K::API_VERSION, kind: K::KIND, plural: K::URL_PATH_SEGMENT, namespaced: true }
-    }
-
-    pub(crate) fn path(&self) -> String {
-        let namespace = if self.namespaced { format!("namespaces/{NAMESPACE}/") } else { String::new() };
-        format!("/apis/{}/{namespace}{}", self.api_version, self.plural)
-    }
-
-    /// A whole object from its fields beside metadata.
-    pub(crate) fn object(&self, name: &str, fields: &Value) -> Value {
-        let mut object =
-            json!({ "apiVersion": self.api_version, "kind": self.kind, "metadata": { "name": name } });
-        for (key, value) in fields.as_object().into_iter().flatten() {
-            object[key] = value.clone();
-        }
-        object
-    }
 }
 
 /// What the server stored, or all faults that it found: `<field>: <message>`, sorted.

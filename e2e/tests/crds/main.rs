@@ -2,5 +2,6 @@
 
 mod acceptance;
 mod cluster;
+mod kinds;
 mod printing;
 mod schemas;

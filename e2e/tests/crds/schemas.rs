@@ -5,10 +5,10 @@ use koord_api::crd::reservation::Reservation;
 use koord_api::crd::{decode_object, generate};
 use kube::Api;
 use kube::api::PostParams;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::acceptance::kinds::reservations;
 use crate::cluster::{client, create, with_crds};
+use crate::kinds::kind;
 
 #[test]
 fn installed_as_generated() -> Result<()> {
@@ -73,10 +73,11 @@ async fn typed_client() -> Result<()> {
 async fn one_bad_object_is_named_and_the_others_are_read() -> Result<()> {
     let Some(cluster) = with_crds()? else { return Ok(()) };
     let client = client(cluster).await?;
-    let kind = reservations();
+    let kind = kind("Reservation")?;
     for (name, ttl) in [("bad-among-good", "abc"), ("good-among-bad", "90s")] {
         let spec = json!({ "ttl": ttl, "owners": [{ "object": {} }], "template": {} });
-        let answer = create(&client, kind, &kind.object(name, &json!({ "spec": spec }))).await?;
+        let fields = Map::from_iter([("spec".to_owned(), spec)]);
+        let answer = create(&client, kind, &kind.object(name, fields)).await?;
         assert!(answer.is_ok(), "{answer:?}");
     }
     let list: Value = client.request(http::Request::get(kind.path()).body(Vec::new())?).await?;

@@ -4,6 +4,7 @@
 //! compares every answer with ours. The seed is printed; `KOORD_ORACLE_SEED` sets another one and
 //! `KOORD_ORACLE_COUNT` the number of random cases per batch.
 
+mod gojson;
 mod matching;
 mod quantity;
 mod random;

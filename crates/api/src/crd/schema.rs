@@ -81,6 +81,12 @@ pub(crate) fn object_references(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": object_reference(generator) })
 }
 
+/// A name, after a domain and a slash or not.
+const CONDITION_TYPE: &str = concat!(
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?",
+    r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+);
+
 /// Conditions in the form that Kubernetes recommends.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
@@ -117,7 +123,7 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
                     "description": "What the condition is about.",
                     "type": "string",
                     "maxLength": 316,
-                    "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+                    "pattern": CONDITION_TYPE,
                 },
             },
         },

@@ -8,55 +8,60 @@ use crate::crd::node_metric::NodeMetric;
 use crate::crd::pod_migration_job::PodMigrationJob;
 use crate::crd::reservation::Reservation;
 
+/// The error of an object that its type cannot hold.
+fn fault<K: Resource + DeserializeOwned>(object: Value) -> String {
+    match decode_object::<K>(&object) {
+        Ok(_) => panic!("{object} was read"),
+        Err(error) => error.to_string(),
+    }
+}
+
 /// What the API server stores, or stored once, and a type cannot hold.
 #[test]
 fn faults_name_object_field_and_value() {
-    let fault = |result: Result<(), DecodeError>| result.unwrap_err().to_string();
-    let reservation = |spec: Value| {
-        decode_object::<Reservation>(&json!({ "metadata": { "name": "r" }, "spec": spec })).map(|_| ())
-    };
+    let spec = |spec: Value| json!({ "metadata": { "name": "x" }, "spec": spec });
+    let bad_template = json!({ "template": { "spec": { "containers": [{ "name": 5 }] } } });
+    let other_kind =
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p", "namespace": "ns" } });
     for (got, want) in [
         (
-            fault(reservation(json!({ "ttl": "abc" }))),
-            r#"Reservation r: spec.ttl: time: invalid duration "abc", got "abc""#,
+            fault::<Reservation>(spec(json!({ "ttl": "abc" }))),
+            r#"Reservation x: spec.ttl: time: invalid duration "abc", got "abc""#,
         ),
         (
-            fault(reservation(json!({ "template": { "spec": { "containers": [{ "name": 5 }] } } }))),
-            "Reservation r: spec.template: spec.containers[0].name: invalid type: integer `5`, expected a string, got 5, \
-             got {\"spec\":{\"containers\":[{\"name\":5}]}}",
+            fault::<Reservation>(spec(bad_template)),
+            "Reservation x: spec.template: spec.containers[0].name: invalid type: integer `5`, expected a string, \
+             got 5, got {\"spec\":{\"containers\":[{\"name\":5}]}}",
         ),
         (
-            fault(reservation(json!({ "allocatePolicy": "Default" }))),
-            "Reservation r: spec.allocatePolicy: unknown variant `Default`, expected `Aligned` or `Restricted`, got \"Default\"",
+            fault::<Reservation>(spec(json!({ "allocatePolicy": "Default" }))),
+            "Reservation x: spec.allocatePolicy: unknown variant `Default`, \
+             expected `Aligned` or `Restricted`, got \"Default\"",
         ),
         (
-            fault(decode_object::<Device>(&json!({ "metadata": { "name": "n1" }, "spec": { "devices": [
-                { "minor": 0 }, { "minor": 3_000_000_000_u32 }
-            ] } })).map(|_| ())),
-            "Device n1: spec.devices[1].minor: invalid value: integer `3000000000`, expected i32, got 3000000000",
+            fault::<Device>(spec(json!({ "devices": [{ "minor": 0 }, { "minor": 3_000_000_000_u32 }] }))),
+            "Device x: spec.devices[1].minor: invalid value: integer `3000000000`, expected i32, got 3000000000",
         ),
         (
-            fault(decode_object::<ClusterColocationProfile>(&json!({ "metadata": { "name": "p" },
-                "spec": { "koordinatorPriority": 2_147_483_648_i64 } })).map(|_| ())),
-            "ClusterColocationProfile p: spec.koordinatorPriority: invalid value: integer `2147483648`, expected i32, got 2147483648",
+            fault::<ClusterColocationProfile>(spec(json!({ "koordinatorPriority": 2_147_483_648_i64 }))),
+            "ClusterColocationProfile x: spec.koordinatorPriority: invalid value: integer `2147483648`, \
+             expected i32, got 2147483648",
         ),
         (
-            fault(decode_object::<Device>(&json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p", "namespace": "ns" } })).map(|_| ())),
-            "Device ns/p: (whole object): the object is v1 Pod, expected scheduling.koordinator.sh/v1alpha1 Device, got \
+            fault::<Device>(other_kind),
+            "Device ns/p: (whole object): the object is v1 Pod, \
+             expected scheduling.koordinator.sh/v1alpha1 Device, got \
              {\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\"}}",
         ),
         (
-            fault(decode_object::<Device>(&json!(5)).map(|_| ())),
+            fault::<Device>(json!(5)),
             "Device (without a name): (whole object): invalid type: integer `5`, expected an object, got 5",
         ),
     ] {
         assert_eq!(got, want);
     }
-    let error =
-        decode_object::<NodeMetric>(&json!({ "metadata": { "name": "n" }, "status": { "podsMetric": [
-        { "podUsage": { "resources": { "cpu": "1e1.5" } } }
-    ] } }))
-        .unwrap_err();
+    let usage = json!({ "podUsage": { "resources": { "cpu": "1e1.5" } } });
+    let error = decode_object::<NodeMetric>(&json!({ "status": { "podsMetric": [usage] } })).unwrap_err();
     assert_eq!(
         (error.field.as_str(), error.value.as_str()),
         ("status.podsMetric[0].podUsage.resources.cpu", "\"1e1.5\"")

@@ -226,7 +226,9 @@ mod tests {
 
     #[test]
     fn available_holds_the_template_and_the_resize() {
-        let template = json!({ "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": 2, "memory": "1Gi" } } }] } });
+        let requests = json!({ "cpu": 2, "memory": "1Gi" });
+        let template =
+            json!({ "spec": { "containers": [{ "name": "c", "resources": { "requests": requests } }] } });
         let mut r = reservation(json!({
             "metadata": { "annotations": {
                 "scheduling.koordinator.sh/reservation-resize-allocatable": r#"{"resources":{"cpu":"5","x/y":"1"}}"#,
@@ -311,7 +313,10 @@ mod tests {
         );
         assert!(r.is_expired());
 
-        let ready = json!({ "type": "Ready", "status": "True", "reason": "Available", "message": "old", "lastTransitionTime": t(0) });
+        let ready = json!({
+            "type": "Ready", "status": "True", "reason": "Available", "message": "old",
+            "lastTransitionTime": t(0),
+        });
         let mut r = reservation(json!({ "status": { "conditions": [ready] } }));
         r.set_expired(t(2));
         assert_eq!(conditions(&r), json!([condition("Ready", "False", "Expired", None, 2, 2)]), "replaced");
