@@ -38,7 +38,8 @@ fn pod(text: &str) -> Pod {
         keys::gang::annotation::NETWORK_TOPOLOGY_INDEX,
     ];
     let keys = CODECS.iter().map(|codec| codec.key).chain(gang);
-    pod.metadata.annotations = Some(keys.map(|key| (key.to_string(), text.to_string())).collect::<Annotations>());
+    pod.metadata.annotations =
+        Some(keys.map(|key| (key.to_string(), text.to_string())).collect::<Annotations>());
     pod.metadata.labels = Some([(keys::pod::label::PRIORITY.to_string(), text.to_string())].into());
     pod
 }

@@ -6,7 +6,9 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,7 +27,6 @@ use crate::{Error, Version, wait_until};
 const READY_LIMIT: Duration = Duration::from_secs(120);
 
 const APPLY: [&str; 4] = ["apply", "--server-side", "--force-conflicts", "-f"];
-const READYZ: [&str; 2] = ["get", "--raw=/readyz"];
 
 /// How often another port is tried when a stranger takes the chosen one first.
 const PORT_TRIES: u32 = 5;
@@ -115,6 +116,7 @@ impl Builder {
         let pki = Pki::create(&dir.join("pki"))?;
         let mut cluster = ControlPlane {
             kubeconfig: dir.join("kubeconfig"),
+            port: 0,
             server: String::new(),
             dir,
             binaries,
@@ -123,6 +125,8 @@ impl Builder {
         };
         cluster.launch(Program::Etcd, arguments::etcd())?;
         pki.client(&ADMIN)?;
+        // An API server that finds no etcd tries again only after a second.
+        cluster.wait_ready(Program::Etcd, || Ok(cluster.dir.join("etcd.sock").exists()))?;
         cluster.start_apiserver_on_free_port(&pki, &self)?;
         if self.controller_manager {
             cluster.write_kubeconfig(&pki, &CONTROLLER_MANAGER)?;
@@ -138,7 +142,7 @@ impl Builder {
         if self.controller_manager {
             // Its first visible work, and what creating a pod needs.
             let account = ["get", "serviceaccount", "default", "--namespace=default"];
-            cluster.wait_ready(Program::ControllerManager, &account)?;
+            cluster.wait_ready(Program::ControllerManager, || cluster.answers(&account))?;
         }
         Ok(cluster)
     }
@@ -155,6 +159,9 @@ impl Builder {
         if fs::read_dir(&dir).map_err(Error::io("read", &dir))?.next().is_some() {
             return Err(Error::DirNotEmpty(dir));
         }
+        // An empty folder that was there before may be open to others.
+        let private = fs::set_permissions(&dir, fs::Permissions::from_mode(0o700));
+        private.map_err(Error::io("close to others", &dir))?;
         Ok(dir)
     }
 }
@@ -164,6 +171,7 @@ impl Builder {
 pub struct ControlPlane {
     dir: PathBuf,
     kubeconfig: PathBuf,
+    port: u16,
     server: String,
     binaries: Binaries,
     /// The handles of the programs; held for a look or a signal, never while waiting for one.
@@ -229,7 +237,7 @@ impl ControlPlane {
     /// Starts the API server again, with its data and on its port; returns when it is ready.
     pub fn start_apiserver(&self) -> Result<(), Error> {
         self.with(Program::Apiserver, Process::start)?;
-        self.wait_ready(Program::Apiserver, &READYZ)
+        self.wait_for_apiserver()
     }
 
     /// Freezes the API server: connections stay open, and nothing answers.
@@ -242,14 +250,17 @@ impl ControlPlane {
         self.with(Program::Apiserver, |process| process.signal(Signal::CONT))
     }
 
+    /// A program that acts on this cluster (`KUBECONFIG` is set) and ends with it at the latest.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("KUBECONFIG", &self.kubeconfig).process_group(self.watchdog.group()).stdin(Stdio::null());
+        command
+    }
+
     /// kubectl for this cluster, to be run as the caller likes.
     pub fn kubectl_command(&self) -> Command {
-        let mut command = Command::new(self.binaries.path(Program::Kubectl));
-        command
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("KUBECACHEDIR", self.dir.join("kubectl-cache"))
-            .env("KUBERC", "off")
-            .stdin(Stdio::null());
+        let mut command = self.command(self.binaries.path(Program::Kubectl));
+        command.env("KUBECACHEDIR", self.dir.join("kubectl-cache")).env("KUBERC", "off");
         command
     }
 
@@ -279,11 +290,11 @@ impl ControlPlane {
 
     fn start_apiserver_on_free_port(&mut self, pki: &Pki, builder: &Builder) -> Result<(), Error> {
         for _ in 0..PORT_TRIES {
-            let port = free_port()?;
-            self.server = format!("https://127.0.0.1:{port}");
+            self.port = free_port()?;
+            self.server = format!("https://127.0.0.1:{}", self.port);
             pki.kubeconfig(&ADMIN, &self.server, &self.kubeconfig)?;
-            self.launch(Program::Apiserver, arguments::apiserver(port, builder))?;
-            match self.wait_ready(Program::Apiserver, &READYZ) {
+            self.launch(Program::Apiserver, arguments::apiserver(self.port, builder))?;
+            match self.wait_for_apiserver() {
                 Err(Error::Exited { tail, .. }) if tail.contains("address already in use") => {
                     self.lock().retain(|process| process.program() != Program::Apiserver);
                 }
@@ -306,19 +317,27 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Waits until kubectl succeeds with `args`, or a program ends, or the time is over.
-    fn wait_ready(&self, program: Program, args: &[&str]) -> Result<(), Error> {
-        let mut last = String::new();
-        let found = wait_until(READY_LIMIT, "", || match self.check().and_then(|()| self.kubectl(args)) {
-            Ok(output) if !output.status.success() => {
-                last = text(&output);
-                None
-            }
-            result => Some(result.map(drop)),
-        });
-        found.unwrap_or_else(|_| {
-            self.with(program, |process| Err(process.not_ready(READY_LIMIT.as_secs(), last)))
+    fn wait_for_apiserver(&self) -> Result<(), Error> {
+        self.wait_ready(Program::Apiserver, || {
+            // Cheaper than kubectl, while nobody listens.
+            let listens = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok();
+            Ok(listens && self.answers(&["get", "--raw=/readyz", "--request-timeout=10s"])?)
         })
+    }
+
+    /// Whether kubectl succeeds with `args`.
+    fn answers(&self, args: &[&str]) -> Result<bool, Error> {
+        Ok(self.kubectl(args)?.status.success())
+    }
+
+    /// Waits until `ready`, or a program ends, or the time is over.
+    fn wait_ready(&self, program: Program, ready: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
+        let found = wait_until(READY_LIMIT, program.name(), || match self.check().and_then(|()| ready()) {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        });
+        found.unwrap_or_else(|_| self.with(program, |process| Err(process.not_ready(READY_LIMIT))))
     }
 
     fn with<T>(

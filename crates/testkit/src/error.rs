@@ -31,8 +31,8 @@ pub enum Error {
     Exited { component: &'static str, status: ExitStatus, log: PathBuf, tail: String },
     #[error("{component} is not running: it was stopped and not started again")]
     Stopped { component: &'static str },
-    #[error("{component} is not ready after {seconds} s ({last}); the end of {}:\n{tail}", log.display())]
-    NotReady { component: &'static str, seconds: u64, last: String, log: PathBuf, tail: String },
+    #[error("{component} is not ready after {seconds} s; the end of {}:\n{tail}", log.display())]
+    NotReady { component: &'static str, seconds: u64, log: PathBuf, tail: String },
     #[error("no free port on 127.0.0.1 after {tries} tries")]
     NoPort { tries: u32 },
     #[error("gave up waiting for {what} after {seconds} s")]

@@ -5,12 +5,14 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::cache::say;
+use crate::watchdog::Watchdog;
 
 /// What the pinned Kubernetes and our Go peers ask for.
 pub(crate) const GO_NEEDED: &str = "1.25";
@@ -80,49 +82,51 @@ pub(crate) fn fetch(what: &str, dir: &Path, mode: &str, packages: &[&str]) -> Re
     if answer.status.success() {
         return Ok(());
     }
-    Err(Error::Download { what: what.to_string(), output: tail(&answer.stderr) })
+    let (what, output) = (what.to_string(), tail(&answer.stderr));
+    Err(if is_network(&output) { Error::Download { what, output } } else { Error::Build { what, output } })
 }
 
-/// Builds one program. `output` appears whole or not at all.
+/// Go names the address, or the setting that forbids it, when it could not get something.
+fn is_network(output: &str) -> bool {
+    ["Get \"http", "reading http", "GOPROXY=", "unable to access"].iter().any(|sign| output.contains(sign))
+}
+
+/// Builds one program. `output` appears whole or not at all, and a build whose caller dies ends.
 pub(crate) fn build(job: &Build<'_>) -> Result<(), Error> {
     let (out_dir, name) = match (job.output.parent(), job.output.file_name()) {
         (Some(dir), Some(name)) => (dir, name),
         _ => return Err(Error::io("write", job.output)(io::ErrorKind::InvalidFilename.into())),
     };
     fs::create_dir_all(out_dir).map_err(Error::io("create", out_dir))?;
-    let scratch = tempfile::Builder::new()
-        .prefix(".build-")
-        .tempdir_in(out_dir)
-        .map_err(Error::io("create a folder in", out_dir))?;
-    let (binary, log) = (scratch.path().join(name), scratch.path().join("log"));
+    let scratch = tempfile::Builder::new().prefix(".build-").tempdir_in(out_dir);
+    let scratch = scratch.map_err(Error::io("create a folder in", out_dir))?.keep();
+    let watchdog = Watchdog::start(&scratch)?;
+    let (binary, log) = (scratch.join(name), scratch.join("log"));
     let stderr = File::create(&log).map_err(Error::io("create", &log))?;
-    let mut child = go(job.dir)
-        .args(["build", "-trimpath"])
-        .args(job.flags)
-        .arg("-o")
-        .arg(&binary)
-        .arg(job.package)
-        .stdout(Stdio::null())
-        .stderr(stderr)
-        .spawn()
-        .map_err(|source| spawn_error(job.what, job.dir, source))?;
+    let mut command = go(job.dir);
+    command.args(["build", "-trimpath"]).args(job.flags).arg("-o").arg(&binary).arg(job.package);
+    command.stdout(Stdio::null()).stderr(stderr).process_group(watchdog.group());
+    let mut child = command.spawn().map_err(|source| spawn_error(job.what, job.dir, source))?;
+    if !wait(&mut child, job)?.success() {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        return Err(Error::Build { what: job.what.to_string(), output: tail(&text) });
+    }
+    fs::rename(&binary, job.output).map_err(Error::io("put in place", job.output))
+}
+
+fn wait(child: &mut Child, job: &Build<'_>) -> Result<ExitStatus, Error> {
     let start = Instant::now();
     let mut beat = HEARTBEAT;
-    let status = loop {
+    loop {
         if let Some(status) = child.try_wait().map_err(Error::io("wait for go in", job.dir))? {
-            break status;
+            return Ok(status);
         }
         if start.elapsed() >= beat {
             say(&format!("still building {} ({} s)", job.what, start.elapsed().as_secs()));
             beat += HEARTBEAT;
         }
         std::thread::sleep(Duration::from_millis(50));
-    };
-    if !status.success() {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        return Err(Error::Build { what: job.what.to_string(), output: tail(&text) });
     }
-    fs::rename(&binary, job.output).map_err(Error::io("put in place", job.output))
 }
 
 fn spawn_error(what: &str, dir: &Path, source: io::Error) -> Error {
@@ -152,6 +156,22 @@ mod tests {
             assert!(release(older) < release(newer), "{older} {newer}");
         }
         assert_eq!(release("1.25"), release("1.25.0"));
+    }
+
+    #[test]
+    fn a_lack_of_network_is_told_from_a_fault_of_ours() {
+        for (output, want) in [
+            (
+                r#"m@v1: Get "https://proxy/m/@v/v1.info": dial tcp 127.0.0.1:1: connect: connection refused"#,
+                true,
+            ),
+            ("m@v1: reading https://proxy/m/@v/v1.zip: 502 Bad Gateway", true),
+            ("module m: module lookup disabled by GOPROXY=off", true),
+            ("main.go:3:8: no required module provides package x.org/y; to add it:\n\tgo get x.org/y", false),
+            ("missing go.sum entry for module providing package x.org/y", false),
+        ] {
+            assert_eq!(is_network(output), want, "{output}");
+        }
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //! etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl are built once from
 //! the Go module proxy into a user cache ([`Binaries`]); a [`ControlPlane`] runs them on loopback
 //! with its own certificates and leaves nothing behind, however the process that owns it ends.
+//!
+//! Environment: `KOORD_CACHE` (where the programs are kept), `KOORD_K8S_VERSION` (another
+//! Kubernetes for all tests), `CI` (set: what would be skipped for lack of Go or network fails).
 
 mod arguments;
 mod binaries;

@@ -17,20 +17,19 @@ const KEPT_MAX: usize = 8;
 /// When it cannot be built, and when it would be skipped although `CI` is set.
 pub fn peer(name: &str) -> Option<PathBuf> {
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/peers");
-    match build(&module, name) {
+    match cache_dir().and_then(|cache| build(&module, name, &cache.join("peers"))) {
         Ok(path) => Some(path),
         Err(error) => skip_or_panic(&format!("the Go peer {name:?}"), &error),
     }
 }
 
-fn build(module: &Path, name: &str) -> Result<PathBuf, Error> {
+fn build(module: &Path, name: &str, peers: &Path) -> Result<PathBuf, Error> {
     let module = module.canonicalize().map_err(Error::io("find", module))?;
     let programs = list(&module.join("cmd"));
     if !programs.iter().any(|program| program == name) {
         let found = if programs.is_empty() { "none".to_string() } else { programs.join(", ") };
         return Err(Error::NoPeer { name: name.to_string(), dir: module.join("cmd"), found });
     }
-    let peers = cache_dir()?.join("peers");
     let dir = peers.join(content_key(&module)?);
     let output = dir.join(name);
     if output.is_file() {
@@ -49,7 +48,7 @@ fn build(module: &Path, name: &str) -> Result<PathBuf, Error> {
     let flags = ["-mod=readonly".to_string(), "-ldflags=-s -w".to_string()];
     go::build(&go::Build { what: &what, dir: &module, package: &package, flags: &flags, output: &output })?;
     say(&format!("{what} is ready, took {} s", start.elapsed().as_secs()));
-    forget_old(&peers);
+    forget_old(peers);
     Ok(output)
 }
 
@@ -153,9 +152,38 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "cmd/leader/main.go", "");
         write(dir.path(), "cmd/oracle/main.go", "");
-        let error = build(dir.path(), "orcale").unwrap_err();
+        let error = build(dir.path(), "orcale", dir.path()).unwrap_err();
         assert!(error.to_string().ends_with("cmd; found: leader, oracle"), "{error}");
         assert!(!error.is_unavailable());
+    }
+
+    #[test]
+    fn a_peer_is_built_once_per_content() {
+        let (module, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let source = |text: &str| format!("package main\n\nfunc main() {{ print({text:?}) }}\n");
+        write(module.path(), "go.mod", "module koord.local/demo\n\ngo 1.24\n");
+        write(module.path(), "cmd/hello/main.go", &source("one"));
+        let says = |path: &Path| {
+            let output = std::process::Command::new(path).output().unwrap();
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let one = match build(module.path(), "hello", cache.path()) {
+            Err(error) if error.is_unavailable() => return skip_or_panic("Go", &error).unwrap_or(()),
+            result => result.unwrap(),
+        };
+        assert_eq!(says(&one), "one");
+        assert_eq!(build(module.path(), "hello", cache.path()).unwrap(), one);
+
+        write(module.path(), "cmd/hello/main.go", &source("two"));
+        let two = build(module.path(), "hello", cache.path()).unwrap();
+        assert_ne!(one, two);
+        assert_eq!(says(&two), "two");
+
+        write(module.path(), "cmd/hello/main.go", "package main\n\nfunc main() { undefined() }\n");
+        let error = build(module.path(), "hello", cache.path()).unwrap_err();
+        assert!(matches!(error, Error::Build { .. }), "{error}");
+        assert!(error.to_string().contains("undefined: undefined"), "{error}");
+        assert_eq!(list(two.parent().unwrap()), ["hello", "lock"], "no scratch folder stays");
     }
 
     #[test]

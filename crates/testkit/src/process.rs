@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -16,13 +17,13 @@ pub(crate) struct Process {
     args: Vec<String>,
     dir: PathBuf,
     log: PathBuf,
-    group: u32,
+    group: i32,
     child: Option<Child>,
 }
 
 impl Process {
     /// Not yet started. Runs in `dir` as a member of `group` and logs to `dir/<name>.log`.
-    pub(crate) fn new(program: Program, path: PathBuf, args: Vec<String>, dir: &Path, group: u32) -> Process {
+    pub(crate) fn new(program: Program, path: PathBuf, args: Vec<String>, dir: &Path, group: i32) -> Process {
         let log = dir.join(format!("{}.log", program.name()));
         Process { program, path, args, dir: dir.to_path_buf(), log, group, child: None }
     }
@@ -37,7 +38,7 @@ impl Process {
 
     /// Starts it, or does nothing when it runs. The log goes on where it ended.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
-        if self.child.is_some() {
+        if self.check().is_ok() {
             return Ok(());
         }
         let log = File::options().create(true).append(true).open(&self.log);
@@ -46,7 +47,7 @@ impl Process {
         let child = Command::new(&self.path)
             .args(&self.args)
             .current_dir(&self.dir)
-            .process_group(i32::try_from(self.group).unwrap_or(0))
+            .process_group(self.group)
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(log)
@@ -87,14 +88,9 @@ impl Process {
         }
     }
 
-    pub(crate) fn not_ready(&self, seconds: u64, last: String) -> Error {
-        Error::NotReady {
-            component: self.program.name(),
-            seconds,
-            last,
-            log: self.log.clone(),
-            tail: self.log_tail(),
-        }
+    pub(crate) fn not_ready(&self, limit: Duration) -> Error {
+        let (component, seconds) = (self.program.name(), limit.as_secs());
+        Error::NotReady { component, seconds, log: self.log.clone(), tail: self.log_tail() }
     }
 
     fn log_tail(&self) -> String {
@@ -132,7 +128,6 @@ pub(crate) fn free_port() -> Result<u16, Error> {
 mod tests {
     use super::*;
     use crate::wait_until;
-    use std::time::Duration;
 
     #[test]
     fn a_process_that_ends_shows_its_log() {

@@ -1,4 +1,4 @@
-//! Takes a control plane down when its owner is gone, even by SIGKILL.
+//! Ends processes and deletes their folder when the owner is gone, even by SIGKILL.
 //!
 //! Two small processes, and no signal handler or other code that must still run in the owner:
 //! - the *reaper*, a shell that waits for the end of a pipe whose other end only the owner holds.
@@ -47,9 +47,10 @@ impl Watchdog {
         Ok(Watchdog { dir: dir.to_path_buf(), reaper, anchor, alive })
     }
 
-    /// The process group that dies with the owner.
-    pub(crate) fn group(&self) -> u32 {
-        self.anchor.id()
+    /// The process group that dies with the owner, for [`CommandExt::process_group`].
+    pub(crate) fn group(&self) -> i32 {
+        // A group of its own for each process, should numbers ever outgrow what systems use.
+        i32::try_from(self.anchor.id()).unwrap_or(0)
     }
 }
 
@@ -83,8 +84,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap().keep();
         std::fs::create_dir_all(dir.join("deep/er")).unwrap();
         let watchdog = Watchdog::start(&dir).unwrap();
-        let group = i32::try_from(watchdog.group()).unwrap();
-        let mut member = Command::new("sleep").arg("600").process_group(group).spawn().unwrap();
+        let mut member = Command::new("sleep").arg("600").process_group(watchdog.group()).spawn().unwrap();
         assert!(member.try_wait().unwrap().is_none());
         drop(watchdog);
         wait_until(Duration::from_secs(10), "the member to end", || member.try_wait().unwrap()).unwrap();

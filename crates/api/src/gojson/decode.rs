@@ -4,8 +4,6 @@
 //! once, so a [`Source`] carries all the values that meet in one place, oldest first, and each
 //! type takes from them what Go would have ended up with.
 
-use std::collections::BTreeMap;
-
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, SeqAccess,
@@ -170,7 +168,8 @@ impl<'de> Deserializer<'de> for Source<'_> {
             Kind::Number(digits) => match number(digits) {
                 Number::Signed(value) => visitor.visit_i64(value),
                 Number::Unsigned(value) => visitor.visit_u64(value),
-                Number::Float(value) => visitor.visit_f64(value),
+                Number::Float(value) if value.is_finite() => visitor.visit_f64(value),
+                Number::Float(_) => Err(Error::wrong_type(self.last.describe(), "float64", self.last.at)),
             },
             Kind::String(text) => visitor.visit_str(text),
             Kind::Array(items) => visitor.visit_seq(Items::new(items)),
@@ -239,23 +238,22 @@ impl<'de> Deserializer<'de> for Source<'_> {
         let Some(source) = self.since_null() else {
             return visitor.visit_map(Entries::in_order(&[]));
         };
-        let mut union = BTreeMap::new();
-        for entries in source.objects("map")? {
-            union.extend(entries.iter().map(|(key, value)| (key.as_str(), value)));
-        }
-        visitor.visit_map(Entries::new(union.into_iter().map(|(key, value)| (key, value.into()))))
+        // Every entry is decoded, and the reader keeps the last of each key: a wrong type is an
+        // error even where a later value replaces it.
+        let entries = source.objects("map")?.into_iter().flatten();
+        visitor.visit_map(Entries::new(entries.map(|(key, value)| (key.as_str(), value.into()))))
     }
 
     /// Keys match field names ignoring ASCII case; unknown ones are skipped. A field that only
     /// ever saw `null` counts as missing, so that it keeps its default.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        name: &'static str,
+        _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
         let mut slots: Vec<Option<Source<'_>>> = fields.iter().map(|_| None).collect();
-        for (key, value) in self.objects(name)?.into_iter().flatten() {
+        for (key, value) in self.objects("object")?.into_iter().flatten() {
             let exact = fields.iter().position(|field| field == key);
             let folded = || fields.iter().position(|field| field.eq_ignore_ascii_case(key));
             match exact.or_else(folded).map(|index| &mut slots[index]) {
@@ -332,7 +330,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-/// The members of an object, each key once.
+/// The members of an object.
 struct Entries<'a, I: Iterator<Item = (&'a str, Source<'a>)>> {
     entries: I,
     held: Option<(&'a str, Source<'a>)>,

@@ -110,7 +110,7 @@ fn struct_rules() {
 #[test]
 fn errors_name_the_place() {
     for (document, want) in [
-        ("[]", "json: cannot unmarshal array into Go value of type Outer (at byte 0)"),
+        ("[]", "json: cannot unmarshal array into Go value of type object (at byte 0)"),
         (
             r#"{"percent":5.0}"#,
             "json: cannot unmarshal number 5.0 into Go struct field percent of type int64 (at byte 11)",
@@ -141,7 +141,7 @@ fn errors_name_the_place() {
         ),
         (
             r#"{"table":{"a":[]}}"#,
-            "json: cannot unmarshal array into Go struct field table.a of type Inner (at byte 14)",
+            "json: cannot unmarshal array into Go struct field table.a of type object (at byte 14)",
         ),
         (
             r#"{"byNumber":{"x":[]}}"#,

@@ -4,6 +4,7 @@ use super::{
     Reservation, ReservationCondition, ReservationConditionType, ReservationPhase, ReservationSpec,
     ReservationStatus,
 };
+use crate::annotation::reservation::ResizeAllocatable;
 use crate::crd::condition::ConditionStatus;
 use crate::duration::GoDuration;
 use crate::pod;
@@ -88,11 +89,11 @@ impl Reservation {
         !self.is_finished() && self.expires_at().is_some_and(|end| now > end)
     }
 
-    /// Placed on a node: holds what its template asks for, overlaid by `resized`, the amounts of
-    /// annotation reservation-resize-allocatable.
-    pub fn set_available(&mut self, node_name: &str, resized: &ResourceList, now: Time) {
+    /// Placed on a node: holds what its template asks for, overlaid by what its annotation says.
+    pub fn set_available(&mut self, node_name: &str, resize: Option<&ResizeAllocatable>, now: Time) {
         let mut allocatable = self.spec.as_ref().map(ReservationSpec::requests).unwrap_or_default();
-        allocatable.extend(resized.iter().map(|(name, amount)| (name.clone(), *amount)));
+        let resized = resize.into_iter().flat_map(|resize| &resize.resources);
+        allocatable.extend(resized.map(|(name, amount)| (name.clone(), *amount)));
         let condition = |condition_type, reason: &str| ReservationCondition {
             condition_type,
             status: ConditionStatus::True,
@@ -189,6 +190,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::annotation;
     use crate::crd::decode_object;
 
     fn reservation(object: Value) -> Reservation {
@@ -226,11 +228,14 @@ mod tests {
     fn available_holds_the_template_and_the_resize() {
         let template = json!({ "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": 2, "memory": "1Gi" } } }] } });
         let mut r = reservation(json!({
+            "metadata": { "annotations": {
+                "scheduling.koordinator.sh/reservation-resize-allocatable": r#"{"resources":{"cpu":"5","x/y":"1"}}"#,
+            } },
             "spec": { "template": template },
             "status": { "conditions": [{ "type": "Odd", "status": "True" }] },
         }));
-        let resized = json!({ "cpu": "5", "x/y": "1" });
-        r.set_available("n1", &serde_json::from_value(resized).unwrap(), t(1));
+        let resize = annotation::read(r.metadata.annotations.as_ref()).unwrap();
+        r.set_available("n1", resize.as_ref(), t(1));
         let status = serde_json::to_value(&r.status).unwrap();
         assert_eq!(
             status,
@@ -275,7 +280,7 @@ mod tests {
         assert!(r.is_expired());
 
         let mut r = reservation(json!({}));
-        r.set_available("n1", &ResourceList::new(), t(0));
+        r.set_available("n1", None, t(0));
         r.set_unschedulable("m", t(3));
         assert_eq!(
             (conditions(&r), r.phase()),
@@ -293,7 +298,7 @@ mod tests {
     #[test]
     fn consumed_and_expired() {
         let mut r = reservation(json!({}));
-        r.set_available("n1", &ResourceList::new(), t(0));
+        r.set_available("n1", None, t(0));
         r.set_succeeded(t(1));
         assert_eq!(r.phase(), ReservationPhase::Succeeded);
         assert_eq!(conditions(&r)[1], condition("Ready", "False", "Succeeded", None, 1, 1));
