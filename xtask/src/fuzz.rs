@@ -13,7 +13,7 @@ use crate::step::{cargo, exec, say};
 /// What cargo-fuzz passes to the compiler, less the sanitizer, which only nightly offers.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions";
+     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
