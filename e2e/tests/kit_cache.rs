@@ -39,7 +39,8 @@ fn value_of(map: &ConfigMap) -> String {
 }
 
 async fn client(kubeconfig: &Path) -> Result<kube::Client> {
-    let connection = ClientConnection { kubeconfig: kubeconfig.display().to_string(), qps: -1.0, ..Default::default() };
+    let connection =
+        ClientConnection { kubeconfig: kubeconfig.display().to_string(), qps: -1.0, ..Default::default() };
     Ok(connect(&ClientOptions::new("koord-e2e", connection)).await?)
 }
 
@@ -70,7 +71,8 @@ impl World {
     async fn recreate(&self, name: &str, value: &str) -> Result<()> {
         self.api.delete(name, &DeleteParams::default()).await?;
         let map: ConfigMap = serde_json::from_value(
-            serde_json::json!({"metadata": {"name": name}, "data": {"value": value}}))?;
+            serde_json::json!({"metadata": {"name": name}, "data": {"value": value}}),
+        )?;
         self.api.create(&PostParams::default(), &map).await?;
         Ok(())
     }

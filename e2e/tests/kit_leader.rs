@@ -47,7 +47,8 @@ impl Candidate {
     }
 
     fn signal(&self, signal: &str) -> Result<()> {
-        let status = Command::new("sh").args(["-c", &format!("kill -{signal} {}", self.child.id())]).status()?;
+        let status =
+            Command::new("sh").args(["-c", &format!("kill -{signal} {}", self.child.id())]).status()?;
         ensure!(status.success(), "kill -{signal} {}", self.name);
         Ok(())
     }
@@ -57,7 +58,9 @@ impl Candidate {
         let mut terms: Vec<(u32, u64, u64)> = Vec::new();
         for line in self.lines.lock().unwrap().iter() {
             let mut words = line.split(' ');
-            let (Some("lead"), Some(time), Some(term)) = (words.next(), words.next(), words.next()) else { continue };
+            let (Some("lead"), Some(time), Some(term)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
             let (time, term) = (time.parse().unwrap(), term.parse().unwrap());
             match terms.last_mut() {
                 Some(last) if last.0 == term => last.2 = time,
@@ -96,7 +99,9 @@ impl Drop for Candidate {
 fn check_exclusive(candidates: &[&Candidate]) {
     let mut terms: Vec<(u64, u64, &str)> = candidates
         .iter()
-        .flat_map(|candidate| candidate.terms().into_iter().map(|(_, first, last)| (first, last, candidate.name)))
+        .flat_map(|candidate| {
+            candidate.terms().into_iter().map(|(_, first, last)| (first, last, candidate.name))
+        })
         .collect();
     terms.sort_unstable();
     for pair in terms.windows(2) {
@@ -159,9 +164,11 @@ async fn a_partition_ends_the_term_before_the_next_begins() -> Result<()> {
         go.signal("TERM")?;
         ours.wait_to_lead()?;
         check_exclusive(&[&ours, &go]);
-        let holder = cluster.kubectl_ok(["get", "lease", "partition", "-o=jsonpath={.spec.holderIdentity}"])?;
+        let holder =
+            cluster.kubectl_ok(["get", "lease", "partition", "-o=jsonpath={.spec.holderIdentity}"])?;
         assert_eq!(holder, "ours");
-        let transitions = cluster.kubectl_ok(["get", "lease", "partition", "-o=jsonpath={.spec.leaseTransitions}"])?;
+        let transitions =
+            cluster.kubectl_ok(["get", "lease", "partition", "-o=jsonpath={.spec.leaseTransitions}"])?;
         assert_eq!(transitions, "2");
         Ok(())
     })

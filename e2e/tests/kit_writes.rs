@@ -183,8 +183,15 @@ async fn events_are_counted_and_combined() -> Result<()> {
     }
     let counts = tokio::task::block_in_place(|| {
         wait_until(LIMIT, "all events", || {
-            let mut counts: Vec<(String, i64)> = events(cluster, "eventful").ok()?.iter()
-                .map(|event| (event["message"].as_str().unwrap_or_default().to_owned(), event["count"].as_i64().unwrap_or(0)))
+            let mut counts: Vec<(String, i64)> = events(cluster, "eventful")
+                .ok()?
+                .iter()
+                .map(|event| {
+                    (
+                        event["message"].as_str().unwrap_or_default().to_owned(),
+                        event["count"].as_i64().unwrap_or(0),
+                    )
+                })
                 .collect();
             counts.sort();
             counts.iter().any(|(message, _)| message.ends_with("similar 11")).then_some(counts)
@@ -197,7 +204,12 @@ async fn events_are_counted_and_combined() -> Result<()> {
     let table = tokio::task::block_in_place(|| {
         cluster.kubectl_ok(["get", "events", "--field-selector=involvedObject.name=eventful,type=Warning"])
     })?;
-    assert!(table.lines().any(|line| line.contains("Warning") && line.contains("Tested") && line.contains("configmap/eventful")), "{table}");
+    assert!(
+        table.lines().any(|line| line.contains("Warning")
+            && line.contains("Tested")
+            && line.contains("configmap/eventful")),
+        "{table}"
+    );
     stop.cancel();
     task.await?;
     Ok(())

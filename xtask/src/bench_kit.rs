@@ -31,13 +31,22 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Prints the cache's memory for all pods, and its ratio to full objects.
 pub fn run() -> Result<()> {
-    say(&format!("{PODS} pods of {TEMPLATES} templates on {NODES} nodes, {} bytes of JSON each", pod(0).len()));
+    say(&format!(
+        "{PODS} pods of {TEMPLATES} templates on {NODES} nodes, {} bytes of JSON each",
+        pod(0).len()
+    ));
     let full = full_objects_bytes_per_pod()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (cached, seconds) = runtime.block_on(cached_bytes())?;
     let per_pod = cached / PODS;
-    say(&format!("cache:         {:>6.1} MiB for all pods, {per_pod} bytes per pod, listed in {seconds:.1} s", mib(cached)));
-    say(&format!("full objects:  {:>6.1} MiB for as many, {full} bytes per pod (by {SAMPLE} pods)", mib(full * PODS)));
+    say(&format!(
+        "cache:         {:>6.1} MiB for all pods, {per_pod} bytes per pod, listed in {seconds:.1} s",
+        mib(cached)
+    ));
+    say(&format!(
+        "full objects:  {:>6.1} MiB for as many, {full} bytes per pod (by {SAMPLE} pods)",
+        mib(full * PODS)
+    ));
     say(&format!("ratio:         {:.1} times less", ratio(full, per_pod)));
     Ok(())
 }
@@ -69,7 +78,8 @@ fn full_objects_bytes_per_pod() -> Result<usize> {
 
 /// Resident growth from an idle cache to a full one, and how long the list took.
 async fn cached_bytes() -> Result<(usize, f64)> {
-    let server = tower::service_fn(|request: Request<Body>| async move { Ok::<_, BoxError>(answer(&request)) });
+    let server =
+        tower::service_fn(|request: Request<Body>| async move { Ok::<_, BoxError>(answer(&request)) });
     let client = kube::Client::new(server, "default");
     let projection = Arc::new(PodProjection::new());
     let project = projection.clone();
@@ -126,7 +136,9 @@ fn pod(number: usize) -> String {
         labels["statefulset.kubernetes.io/pod-name"] = json!(name);
         labels["apps.kubernetes.io/pod-index"] = json!(ordinal.to_string());
         volumes.as_array_mut().into_iter().for_each(|list| {
-            list.push(json!({"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}}));
+            list.push(
+                json!({"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}}),
+            );
         });
     } else {
         labels["pod-template-hash"] = json!("6d4cf56db6");
@@ -169,8 +181,10 @@ fn annotations(number: usize) -> Value {
 fn managed_fields() -> Value {
     let fields = json!({"f:metadata": {"f:labels": {".": {}, "f:app": {}}, "f:ownerReferences": {".": {}}},
         "f:spec": {"f:containers": {"k:{\"name\":\"main\"}": {".": {}, "f:image": {}, "f:resources": {".": {}, "f:limits": {}, "f:requests": {}}}}}});
-    let entry = |manager: &str| json!({"manager": manager, "operation": "Update", "apiVersion": "v1",
-        "time": "2025-03-01T08:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields});
+    let entry = |manager: &str| {
+        json!({"manager": manager, "operation": "Update", "apiVersion": "v1",
+        "time": "2025-03-01T08:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields})
+    };
     json!([entry("kube-controller-manager"), entry("koord-scheduler"), entry("kubelet")])
 }
 
@@ -198,10 +212,13 @@ fn container(app: &str, name: &str, suffix: &str) -> Value {
 }
 
 fn status(number: usize) -> Value {
-    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2025-03-01T08:00:05Z"});
-    let container = |name: &str| json!({"name": name, "ready": true, "started": true, "restartCount": 0,
+    let condition =
+        |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2025-03-01T08:00:05Z"});
+    let container = |name: &str| {
+        json!({"name": name, "ready": true, "started": true, "restartCount": 0,
         "image": "registry.example/team/app:v1.4.2", "imageID": format!("registry.example/team/app@sha256:{:064x}", 42),
-        "containerID": format!("containerd://{number:064x}"), "state": {"running": {"startedAt": "2025-03-01T08:00:04Z"}}});
+        "containerID": format!("containerd://{number:064x}"), "state": {"running": {"startedAt": "2025-03-01T08:00:04Z"}}})
+    };
     let ip = format!("10.{}.{}.{}", number >> 16, (number >> 8) & 255, number & 255);
     json!({"phase": "Running", "startTime": "2025-03-01T08:00:01Z", "qosClass": "Burstable", "podIP": ip, "podIPs": [{"ip": ip}],
         "conditions": ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition),

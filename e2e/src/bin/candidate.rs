@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, anyhow};
 use koord_kit::client::{ClientConnection, ClientOptions, connect};
 use koord_kit::flags::{Flag, Kind, parse};
-use koord_kit::leader::{self, Ended, LeaseLock, Leadership, Timing};
+use koord_kit::leader::{self, Ended, Leadership, LeaseLock, Timing};
 use koord_kit::metrics::KitMetrics;
 use koord_kit::shutdown::Shutdown;
 

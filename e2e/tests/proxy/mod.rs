@@ -21,7 +21,8 @@ impl Proxy {
     pub(crate) async fn start(cluster: &ControlPlane) -> Result<Proxy> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let server: SocketAddr = cluster.server().trim_start_matches("https://").parse().context("server address")?;
+        let server: SocketAddr =
+            cluster.server().trim_start_matches("https://").parse().context("server address")?;
         let (is_cut, watching) = watch::channel(false);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -60,7 +61,9 @@ async fn forward(client: TcpStream, server: SocketAddr, mut is_cut: watch::Recei
 }
 
 async fn pass(
-    mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut is_cut: watch::Receiver<bool>,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut is_cut: watch::Receiver<bool>,
 ) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
