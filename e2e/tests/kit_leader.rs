@@ -36,7 +36,7 @@ impl Candidate {
         let (sink, out) = (lines.clone(), child.stdout.take().context("piped")?);
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                sink.lock().unwrap().push(line);
+                sink.lock().expect("no reader panics").push(line);
             }
         });
         Ok(Candidate { child, lines, name })
@@ -56,12 +56,12 @@ impl Candidate {
     /// When each term was first and last claimed, as `(term, first, last)`.
     fn terms(&self) -> Vec<(u32, u64, u64)> {
         let mut terms: Vec<(u32, u64, u64)> = Vec::new();
-        for line in self.lines.lock().unwrap().iter() {
+        for line in self.lines.lock().expect("no reader panics").iter() {
             let mut words = line.split(' ');
             let (Some("lead"), Some(time), Some(term)) = (words.next(), words.next(), words.next()) else {
                 continue;
             };
-            let (time, term) = (time.parse().unwrap(), term.parse().unwrap());
+            let (time, term) = (time.parse().expect("a time"), term.parse().expect("a term"));
             match terms.last_mut() {
                 Some(last) if last.0 == term => last.2 = time,
                 _ => terms.push((term, time, time)),
@@ -71,7 +71,7 @@ impl Candidate {
     }
 
     fn claims(&self) -> usize {
-        self.lines.lock().unwrap().iter().filter(|line| line.starts_with("lead")).count()
+        self.lines.lock().expect("no reader panics").iter().filter(|line| line.starts_with("lead")).count()
     }
 
     /// Waits for a claim that was not there before.
@@ -82,7 +82,8 @@ impl Candidate {
     }
 
     fn wait_for(&self, line: &str) -> Result<()> {
-        let seen = || self.lines.lock().unwrap().iter().any(|seen| seen == line).then_some(());
+        let seen =
+            || self.lines.lock().expect("no reader panics").iter().any(|seen| seen == line).then_some(());
         wait_until(LIMIT, &format!("{} to say {line}", self.name), seen)?;
         Ok(())
     }

@@ -40,11 +40,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // An explicit target triple keeps build scripts and proc macros free of the instrumentation.
     let triple = host_triple()?;
     exec(
-        cargo(&["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--bins", "--target"])
-            .arg(&triple)
-            .arg("--target-dir")
-            .arg(&target_dir)
-            .env("RUSTFLAGS", RUSTFLAGS),
+        cargo(&[
+            "build",
+            "--release",
+            "--locked",
+            "--manifest-path",
+            "fuzz/Cargo.toml",
+            "--bins",
+            "--target",
+        ])
+        .arg(&triple)
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .env("RUSTFLAGS", RUSTFLAGS),
     )?;
     for (index, name) in targets.iter().enumerate() {
         say(&format!("fuzzing {name} for {} s ({} of {})", options.seconds, index + 1, targets.len()));
@@ -63,7 +71,13 @@ fn run_target(name: &str, program: &std::path::Path, seconds: u32) -> Result<()>
     exec(
         std::process::Command::new(program)
             .arg(format!("-max_total_time={seconds}"))
-            .args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=16384", "-verbosity=0", "-print_final_stats=1"])
+            .args([
+                "-timeout=10",
+                "-rss_limit_mb=2048",
+                "-max_len=16384",
+                "-verbosity=0",
+                "-print_final_stats=1",
+            ])
             .arg(format!("-artifact_prefix={}/", artifacts.display()))
             .arg(&found)
             .arg(root().join("fuzz/corpus").join(name)),

@@ -233,7 +233,8 @@ fn dependencies_are_allowed() {
         }
         versions.entry(name).or_default().insert(package["version"].to_string());
     }
-    for (name, versions) in versions.iter().filter(|(name, versions)| versions.len() > 1 && !twice.contains(*name))
+    for (name, versions) in
+        versions.iter().filter(|(name, versions)| versions.len() > 1 && !twice.contains(*name))
     {
         faults.push(format!("{name}: {} versions: {versions:?}", versions.len()));
     }
@@ -243,9 +244,7 @@ fn dependencies_are_allowed() {
 /// An `OR` needs one allowed side, an `AND` both.
 fn licence_fits(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let expression = expression.replace('/', " OR ").replace(['(', ')'], "");
-    expression
-        .split(" AND ")
-        .all(|part| part.split(" OR ").any(|licence| allowed.contains(licence.trim())))
+    expression.split(" AND ").all(|part| part.split(" OR ").any(|licence| allowed.contains(licence.trim())))
 }
 
 /// The quoted words from `start` to the closing bracket.
