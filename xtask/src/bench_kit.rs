@@ -30,7 +30,7 @@ const SAMPLE: usize = 10_000;
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Prints the cache's memory for all pods, and its ratio to full objects.
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     say(&format!(
         "{PODS} pods of {TEMPLATES} templates on {NODES} nodes, {} bytes of JSON each",
         pod(0).len()
@@ -121,11 +121,11 @@ fn pod(number: usize) -> String {
     let template = number % TEMPLATES;
     let ordinal = number / TEMPLATES;
     let app = format!("service-{template}");
-    let is_stateful = template % 5 == 0;
+    let is_stateful = template.is_multiple_of(5);
     let suffix = format!("{:05x}", (number * 7919) % 0xfffff);
     let name = if is_stateful { format!("{app}-{ordinal}") } else { format!("{app}-6d4cf56db6-{suffix}") };
     let mut labels = json!({"app.kubernetes.io/name": app, "app.kubernetes.io/part-of": format!("team-{}", template % 20),
-        "koordinator.sh/qosClass": if template % 3 == 0 { "BE" } else { "LS" }, "version": "v1.4.2"});
+        "koordinator.sh/qosClass": if template.is_multiple_of(3) { "BE" } else { "LS" }, "version": "v1.4.2"});
     let mut volumes = json!([
         {"name": format!("kube-api-access-{suffix}"), "projected": {"defaultMode": 420, "sources": [
             {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
@@ -219,8 +219,10 @@ fn status(number: usize) -> Value {
         "image": "registry.example/team/app:v1.4.2", "imageID": format!("registry.example/team/app@sha256:{:064x}", 42),
         "containerID": format!("containerd://{number:064x}"), "state": {"running": {"startedAt": "2025-03-01T08:00:04Z"}}})
     };
+    let conditions =
+        ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition);
     let ip = format!("10.{}.{}.{}", number >> 16, (number >> 8) & 255, number & 255);
     json!({"phase": "Running", "startTime": "2025-03-01T08:00:01Z", "qosClass": "Burstable", "podIP": ip, "podIPs": [{"ip": ip}],
-        "conditions": ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition),
+        "conditions": conditions,
         "containerStatuses": [container("main"), container("sidecar")]})
 }
