@@ -61,9 +61,12 @@ pub(crate) struct Up {
     /// Also run kube-scheduler
     #[arg(long)]
     scheduler: bool,
-    /// Install the CRDs in this file or folder; may be given several times
+    /// Install the CRDs in this file or folder; may be given several times [default: deploy/crds]
     #[arg(long, value_name = "PATH")]
     crds: Vec<PathBuf>,
+    /// Install no CRDs at all
+    #[arg(long, conflicts_with = "crds")]
+    no_crds: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -75,6 +78,11 @@ pub(crate) struct Kubectl {
     /// Arguments for kubectl
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<std::ffi::OsString>,
+}
+
+/// Builds what the tests start, unless it is there.
+pub(crate) fn build_for_tests() -> Result<()> {
+    build(&Release { version: KUBERNETES_VERSION.parse()?, etcd: None })
 }
 
 pub(crate) fn run(command: K8s) -> Result<()> {
@@ -206,7 +214,8 @@ fn start(up: &Up) -> Result<()> {
         print_next(&run);
         return Ok(());
     }
-    for path in &up.crds {
+    let crds = up.crds();
+    for path in &crds {
         fs::metadata(path).with_context(|| format!("--crds {}", path.display()))?;
     }
     up.builder()?.binaries()?;
@@ -238,13 +247,22 @@ impl Up {
         if let Some(etcd) = &self.release.etcd {
             builder = builder.etcd_version(etcd.clone());
         }
-        Ok(self.crds.iter().fold(builder, |builder, path| builder.crds(path)))
+        Ok(self.crds().iter().fold(builder, |builder, path| builder.crds(path)))
+    }
+
+    fn crds(&self) -> Vec<PathBuf> {
+        match (self.no_crds, self.crds.is_empty()) {
+            (true, _) => Vec::new(),
+            (false, true) => vec![crate::root().join("deploy/crds")],
+            (false, false) => self.crds.clone(),
+        }
     }
 }
 
 /// The export line goes to standard output alone, so that `eval "$(cargo xtask k8s up)"` works.
 fn print_next(run: &Run) {
     eprintln!("Look at it:  {} get namespaces", run.command("kubectl"));
+    eprintln!("Koord's API: {} explain reservation.spec", run.command("kubectl"));
     eprintln!("Stop it:     {}", run.command("down"));
     println!("export KUBECONFIG={}", quoted(&run.kubeconfig()));
 }
@@ -258,6 +276,9 @@ fn spawn_serve(up: &Up, run: &Run) -> Result<Child> {
     }
     if up.scheduler {
         command.arg("--scheduler");
+    }
+    if up.no_crds {
+        command.arg("--no-crds");
     }
     for path in &up.crds {
         command.arg("--crds").arg(path);

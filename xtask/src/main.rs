@@ -1,3 +1,73 @@
-//! Everything we automate.
+//! Everything we automate, in one place: `cargo xtask --help`.
 
-fn main() {}
+mod bench_kit;
+mod fuzz;
+mod r#gen;
+mod k8s;
+mod setup;
+mod step;
+mod test;
+#[cfg(test)]
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The one way to test, generate, benchmark and try Koord")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that a contributor and CI run: format, lints, generated files, tests, docs, fuzz targets
+    Test(test::Options),
+    /// Write the CRD manifests in deploy/crds from the Rust types
+    Gen {
+        /// Write nothing; fail when a file is not what the types say
+        #[arg(long)]
+        check: bool,
+    },
+    /// A real Kubernetes control plane on this machine
+    #[command(subcommand)]
+    K8s(k8s::K8s),
+    /// Measure, and print each figure as a ratio taken in one run
+    Bench {
+        #[arg(value_enum)]
+        what: Bench,
+    },
+    /// Run fuzz targets for a while
+    Fuzz(fuzz::Options),
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Bench {
+    /// Memory of the watch cache at 150,000 pods
+    Kit,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Test(options) => test::run(&options),
+        Task::Gen { check } => r#gen::run(check),
+        Task::K8s(command) => k8s::run(command),
+        Task::Bench { what: Bench::Kit } => bench_kit::run(),
+        Task::Fuzz(options) => fuzz::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            step::say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies one level below the root")
+}

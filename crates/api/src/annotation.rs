@@ -203,7 +203,7 @@ use json_annotation;
 
 /// Canonical JSON of a value that we declared here.
 fn encode(value: &impl serde::Serialize) -> String {
-    gojson::to_string(value).expect("our types hold strings, integers, lists and maps with string keys")
+    gojson::to_string(value).expect("our types hold nothing that JSON cannot write")
 }
 
 /// Leaves a number or a switch out of the JSON when it says nothing, as Go's `omitempty` does.

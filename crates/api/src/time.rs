@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as WireTime;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};
@@ -67,13 +67,12 @@ fn read(text: &[u8]) -> Option<Timestamp> {
     expect(&mut text, b':')?;
     let second = i8::try_from(number(&mut text, 2)?).ok()?;
     let nanosecond = fraction(&mut text)?;
-    let offset_seconds = offset(text)?;
+    let offset = offset(text)?;
     let civil = DateTime::new(year, month, day, hour, minute, second, nanosecond).ok()?;
     // Timestamps end a day before the year 9999 does; "for ever" may well be written so.
-    let local = Offset::UTC.to_timestamp(civil).unwrap_or(Timestamp::MAX);
-    let instant = local.saturating_sub(SignedDuration::from_secs(offset_seconds)).ok()?;
-    // Four digits hold no other year.
-    (0..=9999).contains(&Offset::UTC.to_datetime(instant).year()).then_some(instant)
+    let instant = offset.to_timestamp(civil).unwrap_or(Timestamp::MAX);
+    // Four digits hold no year before 0.
+    (Offset::UTC.to_datetime(instant).year() >= 0).then_some(instant)
 }
 
 /// A number of exactly `digits` digits.
@@ -101,10 +100,10 @@ fn fraction(text: &mut &[u8]) -> Option<i32> {
     Some(padded.fold(0, |sum, byte| sum * 10 + i32::from(byte - b'0')))
 }
 
-/// Seconds east of UTC.
-fn offset(text: &[u8]) -> Option<i64> {
+/// How far east of UTC.
+fn offset(text: &[u8]) -> Option<Offset> {
     let (sign, mut rest) = match text {
-        b"Z" => return Some(0),
+        b"Z" => return Some(Offset::UTC),
         [b'+', rest @ ..] => (1, rest),
         [b'-', rest @ ..] => (-1, rest),
         _ => return None,
@@ -112,8 +111,9 @@ fn offset(text: &[u8]) -> Option<i64> {
     let hours = number(&mut rest, 2)?;
     expect(&mut rest, b':')?;
     let minutes = number(&mut rest, 2)?;
-    let in_range = hours <= 24 && minutes <= 60 && rest.is_empty();
-    in_range.then(|| sign * i64::from(hours * 3600 + minutes * 60))
+    let is_in_range = hours <= 24 && minutes <= 60 && rest.is_empty();
+    let seconds = i32::try_from(hours * 3600 + minutes * 60).ok().filter(|_| is_in_range)?;
+    Offset::from_seconds(sign * seconds).ok()
 }
 
 impl fmt::Display for Time {

@@ -1,3 +1,17 @@
-//! The one binary: every role of Koord.
+//! The one binary: every role of Koord, and the tools around them.
 
-fn main() {}
+mod command;
+mod role;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let program = words.first().cloned().unwrap_or_else(|| "koord".into());
+    if let Some(role) = role::by_program(role::ROLES, Path::new(&program)) {
+        return (role.run)(words.split_off(1));
+    }
+    command::run(words)
+}

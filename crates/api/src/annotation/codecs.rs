@@ -36,6 +36,7 @@ pub const CODECS: &[Codec] = &[
     codec::<node_topology::CpuBasicInfo>(),
     codec::<node_reservation::NodeReservation>(),
     codec::<node::SystemQosResource>(),
+    codec::<crate::slo::ColocationStrategy>(),
     codec::<node::NetworkBandwidth>(),
     codec::<node::RawAllocatable>(),
     codec::<node::OriginExtendedAllocatable>(),

@@ -10,11 +10,12 @@ use crate::crd::wire::Omit;
 use crate::gate::parse_bool;
 use crate::keys;
 use crate::keys::node::annotation::{
-    NETWORK_BANDWIDTH, ORIGIN_EXTENDED_ALLOCATABLE, RAW_ALLOCATABLE, SYSTEM_QOS_RESOURCE,
-    THIRD_PARTY_ALLOCATIONS,
+    COLOCATION_STRATEGY, NETWORK_BANDWIDTH, ORIGIN_EXTENDED_ALLOCATABLE, RAW_ALLOCATABLE,
+    SYSTEM_QOS_RESOURCE, THIRD_PARTY_ALLOCATIONS,
 };
 use crate::priority::PriorityClass;
 use crate::quantity::{Quantity, ResourceList};
+use crate::slo::ColocationStrategy;
 
 /// CPUs of pods with QoS class SYSTEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ impl SystemQosResource {
         self.cpuset_exclusive.unwrap_or(true)
     }
 }
+
+json_annotation!(ColocationStrategy, COLOCATION_STRATEGY, Broken, Absent);
 
 /// Network bandwidth of a node in bits per second, in place of the cluster's.
 #[derive(Clone, Copy, Debug, PartialEq)]

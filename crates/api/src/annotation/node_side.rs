@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Annotation, Empty, Fault, OnError, encode, is_default, json_annotation};
@@ -13,7 +12,10 @@ use crate::keys::pod::annotation::{
     BLKIO_QOS, CPU_BURST, CPU_QOS, EXTENDED_RESOURCE_SPEC, MEMORY_QOS, OLD_MEMORY_QOS, OOM_SCORE_ADJ,
     OOM_SCORE_ADJ_SPEC, REPLACE_RESOURCES, RESCTRL,
 };
+use crate::qos::Qos;
 use crate::quantity::ResourceList;
+use crate::slo::defaults;
+use crate::slo::strategy::merge;
 
 /// Extended resources of a pod's containers, for readers who see the pod through the CRI only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -57,7 +59,7 @@ impl Annotation for PodCpuBurst {
 impl PodCpuBurst {
     /// The node's strategy with what the pod says in its place.
     pub fn over(&self, node: &CpuBurstStrategy) -> CpuBurstStrategy {
-        overlay(node, &self.0)
+        merge(node, &self.0)
     }
 }
 
@@ -111,30 +113,30 @@ impl Annotation for PodMemoryQos {
     }
 }
 
-/// The three configurations a pod's memory QoS may start from.
-#[derive(Clone, Copy, Debug)]
-pub struct MemoryQosBases<'a> {
-    /// What the node has for the pod's class.
-    pub node: &'a MemoryQos,
-    /// What is recommended for the pod's class.
-    pub recommended: &'a MemoryQos,
-    /// All off.
-    pub none: &'a MemoryQos,
-}
-
 impl PodMemoryQos {
-    /// What holds for the pod.
-    pub fn resolve(&self, bases: MemoryQosBases<'_>) -> MemoryQos {
+    /// What holds for a pod of a class, given what the node has for that class.
+    pub fn resolve(&self, class: Qos, node: &MemoryQos) -> MemoryQos {
         let given = MemoryQos { enable: None, ..self.config.clone() };
         match self.policy {
-            Some(PodMemoryQosPolicy::None) => MemoryQos { enable: Some(false), ..bases.none.clone() },
+            Some(PodMemoryQosPolicy::None) => MemoryQos { enable: Some(false), ..defaults::memory_none() },
             Some(PodMemoryQosPolicy::Auto) => {
-                let base = MemoryQos { enable: bases.node.enable, ..bases.recommended.clone() };
-                overlay(&base, &given)
+                merge(&MemoryQos { enable: node.enable, ..recommended(class) }, &given)
             }
-            _ => overlay(bases.node, &given),
+            _ => merge(node, &given),
         }
     }
+}
+
+/// What is recommended for a class: its built-in values.
+fn recommended(class: Qos) -> MemoryQos {
+    let qos = defaults::qos();
+    let class = match class {
+        Qos::Lse | Qos::Lsr => qos.lsr_class,
+        Qos::Ls => qos.ls_class,
+        Qos::Be => qos.be_class,
+        Qos::System => qos.system_class,
+    };
+    class.and_then(|class| class.memory_qos).unwrap_or_default()
 }
 
 /// CPU QoS of one pod in place of its class's.
@@ -296,12 +298,6 @@ impl Annotation for ReplaceResources {
         let erase = self.erase.iter().map(|name| format!("{name}:"));
         replace.chain(erase).collect::<Vec<_>>().join(",")
     }
-}
-
-/// What is given in `over` in the place of what `base` has.
-fn overlay<T: Serialize + DeserializeOwned + Clone>(base: &T, over: &T) -> T {
-    gojson::decode_layers(&[&to_tree(base), &to_tree(over)])
-        .expect("both layers were written from the same type")
 }
 
 fn to_tree(value: &impl Serialize) -> gojson::Value {

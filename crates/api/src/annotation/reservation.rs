@@ -1,6 +1,7 @@
 //! Reservations seen from annotations: who owns, who wants, what is held strictly. Spec: api 5.6.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroI64;
 
 use k8s_openapi::api::core::v1::{
     NodeSelector as WireNodeSelector, NodeSelectorTerm, ObjectReference, Taint, Toleration,
@@ -16,6 +17,7 @@ use crate::keys::pod::annotation::{
     RESERVATION_OWNERS,
 };
 use crate::keys::reservation::annotation::{RESIZE_ALLOCATABLE, RESTRICTED_OPTIONS};
+use crate::keys::reservation::label::ORDER;
 use crate::quantity::ResourceList;
 use crate::selector::{Labels, NodeSelector, Selector, SelectorError};
 use crate::toleration;
@@ -146,6 +148,13 @@ impl Labels for ReservationLabels<'_> {
             .or_else(|| self.node.and_then(|labels| labels.get(key)))
             .map(String::as_str)
     }
+}
+
+/// Place of a reservation among those a pod may use, by its label: smaller first.
+///
+/// None, which leaves it to the scores, for an absent label, for 0 and for what is no number.
+pub fn order(labels: Option<&BTreeMap<String, String>>) -> Option<NonZeroI64> {
+    labels?.get(ORDER)?.parse().ok()
 }
 
 /// Resources that a Restricted reservation gives from its own alone.
@@ -328,6 +337,15 @@ mod tests {
         assert_eq!(remove_allocated(&mut annotations, "u1"), Ok(false));
         annotations.insert(RESERVATION_ALLOCATED.to_string(), "{".to_string());
         assert!(remove_allocated(&mut annotations, "u1").is_err());
+    }
+
+    #[test]
+    fn order_by_label() {
+        for (text, want) in [("5", Some(5)), ("-5", Some(-5)), ("0", None), ("", None), ("0x5", None)] {
+            let labels = BTreeMap::from([(ORDER.to_string(), text.to_string())]);
+            assert_eq!(order(Some(&labels)).map(NonZeroI64::get), want, "{text:?}");
+        }
+        assert_eq!(order(None), None);
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn a_key_without_text() {
         pod_key::CPU_QOS,
         pod_key::MEMORY_QOS,
         pod_key::RESCTRL,
+        node_key::COLOCATION_STRATEGY,
         node_key::NETWORK_BANDWIDTH,
         node_key::CPU_NORMALIZATION_RATIO,
         node_key::RESOURCE_AMPLIFICATION_RATIO,

@@ -242,8 +242,16 @@ impl<'a> Parser<'a> {
 /// A character as Go shows it in single quotes.
 fn quote(c: char) -> String {
     match c {
-        '\'' => "'\\''".to_owned(),
-        '"' => "'\"'".to_owned(),
-        _ => format!("'{}'", c.escape_debug()),
+        '\'' => r"'\''".to_owned(),
+        '\\' => r"'\\'".to_owned(),
+        '\u{7}' => r"'\a'".to_owned(),
+        '\u{8}' => r"'\b'".to_owned(),
+        '\u{b}' => r"'\v'".to_owned(),
+        '\u{c}' => r"'\f'".to_owned(),
+        '\n' => r"'\n'".to_owned(),
+        '\r' => r"'\r'".to_owned(),
+        '\t' => r"'\t'".to_owned(),
+        c if c.is_ascii_control() => format!("'\\x{:02x}'", u32::from(c)),
+        c => format!("'{c}'"),
     }
 }

@@ -250,7 +250,7 @@ fn one_value_two_structs() {
     let value = parse(r#"{"Name":"x","cpuQOS":1,"nodeSelector":{"matchLabels":{"A":"1"}}}"#).expect("parses");
     assert_eq!(value.decode::<Outer>().expect("decodes").name, "x");
     assert_eq!(value.decode::<Inner>().expect("decodes").cpu_qos, Some(1));
-    let selector = value.get_field("nodeselector").expect("present");
+    let selector = value.get("nodeSelector").expect("present");
     let selector: k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector =
         selector.decode().expect("decodes");
     assert_eq!(selector.match_labels.expect("present")["A"], "1");

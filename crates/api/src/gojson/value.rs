@@ -67,14 +67,6 @@ impl Value {
         entries.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// The last non-null entry of an object whose key matches a field name as Go matches it.
-    pub fn get_field(&self, field: &str) -> Option<&Value> {
-        let mut entries = self.as_object()?.iter().rev();
-        entries
-            .find(|(name, value)| name.eq_ignore_ascii_case(field) && !value.is_null())
-            .map(|(_, value)| value)
-    }
-
     /// What Go calls this value in an error.
     pub(super) fn describe(&self) -> String {
         match &self.kind {

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-/// Applies `patch` to `pod`, both as JSON documents.
+/// Applies `patch` to `pod`, both as JSON documents. On an error the pod is half patched.
 pub fn apply(pod: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let (Value::Object(pod), Value::Object(patch)) = (pod, patch) else {
         return Err(PatchError { path: String::new(), fault: Fault::NotObject });

@@ -12,7 +12,7 @@ pub struct FieldSelector {
 }
 
 /// `field=value` or `field!=value`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldTerm {
     pub field: String,
     pub value: String,

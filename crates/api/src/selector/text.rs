@@ -81,18 +81,16 @@ impl<'a> Lexer<'a> {
     fn word(&mut self) -> Token<'a> {
         let is_end = |byte: &u8| b"\0=!(),>< \t\r\n".contains(byte);
         let length = self.rest.bytes().position(|byte| is_end(&byte)).unwrap_or(self.rest.len());
-        let word = self.cut(length);
-        // A zero byte after a word only parts it from what follows.
-        self.rest = self.rest.strip_prefix('\0').unwrap_or(self.rest);
-        match word {
-            "in" | "notin" => Token::Keyword(word),
-            _ => Token::Word(word),
+        match self.cut(length) {
+            word @ ("in" | "notin") => Token::Keyword(word),
+            word => Token::Word(word),
         }
     }
 
     fn cut(&mut self, length: usize) -> &'a str {
         let (head, rest) = self.rest.split_at(length);
-        self.rest = rest;
+        // Right after a token, a zero byte only parts it from what follows.
+        self.rest = rest.strip_prefix('\0').unwrap_or(rest);
         head
     }
 }

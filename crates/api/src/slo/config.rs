@@ -28,8 +28,16 @@ pub struct SloConfig {
     pub amplification: Slot<ResourceAmplificationStrategy>,
     /// Keys of third parties that are registered, by name.
     pub(super) extensions: BTreeMap<String, ExtensionRules>,
-    /// Whether the ConfigMap has been seen.
-    seen: bool,
+    config_map: ConfigMap,
+}
+
+/// What is known of the ConfigMap itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ConfigMap {
+    #[default]
+    Unknown,
+    Absent,
+    Present,
 }
 
 /// The last good strategies of one key.
@@ -62,6 +70,11 @@ impl SloConfig {
         SloConfig { extensions, ..SloConfig::default() }
     }
 
+    /// Whether anything is known yet. Before that, controllers do nothing.
+    pub fn is_loaded(&self) -> bool {
+        self.config_map != ConfigMap::Unknown
+    }
+
     /// Takes in the ConfigMap's data, or its absence. Each key stands alone: a broken one keeps
     /// its last good strategies, the others are updated.
     ///
@@ -69,11 +82,11 @@ impl SloConfig {
     /// old content until it is restarted (api 11, item 19).
     pub fn load(&mut self, data: Option<&BTreeMap<String, String>>) -> Loaded {
         let mut loaded = Loaded::default();
-        if data.is_none() && self.seen {
+        if data.is_none() && self.config_map == ConfigMap::Present {
             let message = "the ConfigMap was deleted, built-in defaults apply".to_owned();
             loaded.events.push(ConfigEvent { reason: "SLOCfgDeleted", message });
         }
-        self.seen = data.is_some();
+        self.config_map = if data.is_some() { ConfigMap::Present } else { ConfigMap::Absent };
         let absent = BTreeMap::new();
         let texts = data.unwrap_or(&absent);
         self.colocation.load(texts, &mut loaded);
@@ -161,5 +174,50 @@ fn read<S: Strategy>(text: &str) -> Result<Rules<S>, ConfigEvent> {
 impl<S: Strategy> Default for Slot<S> {
     fn default() -> Slot<S> {
         Slot { rules: None, failed: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::slo::key;
+
+    const DOCUMENTS: [&str; 5] = [
+        r#"{"clusterStrategy":{"enable":true}}"#,
+        r#"{"clusterStrategy":{"cpuSuppressThresholdPercent":1},"nodeStrategies":[{"nodeSelector":{}}]}"#,
+        "null",
+        "{",
+        r#"{"clusterStrategy":{"enable":1}}"#,
+    ];
+
+    proptest! {
+        /// After any history a key holds what its last readable document says, alone.
+        #[test]
+        fn the_last_readable_document_holds(history in prop::collection::vec(0..=DOCUMENTS.len(), 1..12)) {
+            let mut config = SloConfig::default();
+            prop_assert!(!config.is_loaded());
+            let mut last_good = None;
+            for step in history {
+                // One past the end stands for an absent key.
+                let text = DOCUMENTS.get(step).map(|text| (*text).to_owned());
+                let data: BTreeMap<_, _> =
+                    text.into_iter().map(|text| (key::RESOURCE_THRESHOLD.to_owned(), text)).collect();
+                let loaded = config.load(Some(&data));
+                let alone = {
+                    let mut fresh = SloConfig::default();
+                    fresh.load(Some(&data));
+                    fresh.threshold
+                };
+                prop_assert_eq!(loaded.events.is_empty(), !alone.has_error());
+                prop_assert_eq!(config.threshold.has_error(), alone.has_error());
+                last_good = alone.rules.map(|rules| (rules.cluster, rules.nodes.len())).or(last_good);
+                let held = config.threshold.rules().map(|rules| (rules.cluster.clone(), rules.nodes.len()));
+                prop_assert_eq!(held, last_good.clone());
+                prop_assert!(config.is_loaded());
+                prop_assert!(config.load(Some(&data)).changed.is_empty());
+            }
+        }
     }
 }

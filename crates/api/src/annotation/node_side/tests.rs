@@ -47,10 +47,9 @@ fn class(ratio: i64, scale: i64, min_adj: i64) -> MemoryQos {
     }
 }
 
-fn resolve(text: &str, node: &MemoryQos, recommended: &MemoryQos) -> MemoryQos {
+fn resolve(text: &str, class: Qos, node: &MemoryQos) -> MemoryQos {
     let annotations = Annotations::from([(MEMORY_QOS.to_string(), text.to_string())]);
-    let pod = read::<PodMemoryQos>(&annotations).unwrap().unwrap();
-    pod.resolve(MemoryQosBases { node, recommended, none: &class(0, 50, 0) })
+    read::<PodMemoryQos>(&annotations).unwrap().unwrap().resolve(class, node)
 }
 
 #[test]
@@ -61,31 +60,30 @@ fn memory_qos_over_a_base() {
         min_limit_percent: Some(10),
         ..MemoryQos::default()
     };
-    let (ls, be, system) = (class(95, 20, -25), class(95, 20, 50), class(0, 50, 0));
     let on = |qos: MemoryQos| MemoryQos { enable: Some(true), ..qos };
     let off = MemoryQos { enable: Some(false), ..class(0, 50, 0) };
-    for (key, text, recommended, want) in [
-        ("api#10.44", r#"{"policy":"auto","wmarkRatio":90}"#, &ls, on(class(90, 20, -25))),
-        ("api#10.45", r#"{"policy":"none"}"#, &ls, off.clone()),
-        ("api#10.133 none", r#"{"policy":"none","wmarkRatio":90}"#, &ls, off),
+    for (key, text, qos, want) in [
+        ("api#10.44", r#"{"policy":"auto","wmarkRatio":90}"#, Qos::Ls, on(class(90, 20, -25))),
+        ("api#10.45", r#"{"policy":"none"}"#, Qos::Ls, off.clone()),
+        ("api#10.133 none", r#"{"policy":"none","wmarkRatio":90}"#, Qos::Ls, off),
         (
             "api#10.133 other",
             r#"{"policy":"weird","wmarkRatio":91}"#,
-            &ls,
+            Qos::Ls,
             MemoryQos { wmark_ratio: Some(91), ..node.clone() },
         ),
-        ("api#10.134 BE", r#"{"policy":"auto","wmarkRatio":90}"#, &be, on(class(90, 20, 50))),
-        ("api#10.134 LSE", r#"{"policy":"auto","wmarkRatio":90}"#, &ls, on(class(90, 20, -25))),
-        ("api#10.134 SYSTEM", r#"{"policy":"auto","wmarkRatio":90}"#, &system, on(class(90, 50, 0))),
-        ("enable is the node's", r#"{"policy":"auto","enable":false}"#, &ls, on(ls.clone())),
+        ("api#10.134 BE", r#"{"policy":"auto","wmarkRatio":90}"#, Qos::Be, on(class(90, 20, 50))),
+        ("api#10.134 LSE", r#"{"policy":"auto","wmarkRatio":90}"#, Qos::Lse, on(class(90, 20, -25))),
+        ("api#10.134 SYSTEM", r#"{"policy":"auto","wmarkRatio":90}"#, Qos::System, on(class(90, 50, 0))),
+        ("enable is the node's", r#"{"policy":"auto","enable":false}"#, Qos::Ls, on(class(95, 20, -25))),
         (
             "default",
             r#"{"policy":"default","throttlingPercent":80,"enable":false}"#,
-            &ls,
+            Qos::Ls,
             MemoryQos { throttling_percent: Some(80), ..node.clone() },
         ),
     ] {
-        assert_eq!(resolve(text, &node, recommended), want, "{key}");
+        assert_eq!(resolve(text, qos, &node), want, "{key}");
     }
 }
 

@@ -117,6 +117,8 @@ fn texts() {
         ("a>1", "a>1", &["a=2"]),
         ("a<2,b", "a<2,b", &["a=1,b=1"]),
         ("in in (in),notin", "in in (in),notin", &[]),
+        ("a\u{0}=\u{0}1", "a=1", &["a=1", "a=1,b=1"]),
+        ("a \0,b", "a", &["a=1", "a=2", "a=", "a=1,b=1"]),
     ] {
         let selector: Selector = text.parse().unwrap_or_else(|error| panic!("{text:?}: {error}"));
         assert_eq!(selector.to_string(), canonical, "{text:?}");

@@ -1,0 +1,102 @@
+//! TLS from two files that may be replaced while serving, as cert-manager and the kubelet do.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::{fs, io};
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig};
+
+/// A certificate chain and its key, re-read whenever they change.
+#[derive(Clone)]
+pub struct TlsFiles {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cert: PathBuf,
+    key: PathBuf,
+    /// What the files held when they last made sense, and the acceptor made of it.
+    current: Mutex<Current>,
+}
+
+struct Current {
+    bytes: (Vec<u8>, Vec<u8>),
+    acceptor: TlsAcceptor,
+}
+
+/// Why TLS cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read TLS file {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} holds no usable PEM {what}")]
+    Pem { path: PathBuf, what: &'static str, source: pem::Error },
+    #[error("certificate {cert} and key {key} cannot be used together")]
+    Mismatch { cert: PathBuf, key: PathBuf, source: rustls::Error },
+}
+
+impl TlsFiles {
+    /// Reads both files now, so that a mistake shows at start.
+    pub fn load(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<TlsFiles, TlsError> {
+        let (cert, key) = (cert.into(), key.into());
+        let bytes = (read(&cert)?, read(&key)?);
+        let acceptor = build(&cert, &key, &bytes)?;
+        Ok(TlsFiles {
+            inner: Arc::new(Inner { cert, key, current: Mutex::new(Current { bytes, acceptor }) }),
+        })
+    }
+
+    /// The acceptor for a new connection. Two small files are read each time, which costs microseconds and needs no
+    /// watcher; a half-written pair leaves the last good one in use.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        let Inner { cert, key, current } = &*self.inner;
+        let fresh = read(cert).and_then(|cert_bytes| Ok((cert_bytes, read(key)?)));
+        let mut current = current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match fresh {
+            Ok(bytes) if bytes == current.bytes => {}
+            Ok(bytes) => match build(cert, key, &bytes) {
+                Ok(acceptor) => {
+                    tracing::info!(cert = %cert.display(), "TLS certificate reloaded");
+                    *current = Current { bytes, acceptor };
+                }
+                Err(error) => report(&error),
+            },
+            Err(error) => report(&error),
+        }
+        current.acceptor.clone()
+    }
+}
+
+fn report(error: &TlsError) {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        "new TLS files are unusable, keeping the old ones"
+    );
+}
+
+fn read(path: &PathBuf) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|source| TlsError::Read { path: path.clone(), source })
+}
+
+fn build(cert: &PathBuf, key: &PathBuf, bytes: &(Vec<u8>, Vec<u8>)) -> Result<TlsAcceptor, TlsError> {
+    let bad = |path: &PathBuf, what| {
+        let path = path.clone();
+        move |source| TlsError::Pem { path, what, source }
+    };
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&bytes.0)
+        .collect::<Result<_, _>>()
+        .map_err(bad(cert, "certificate"))?;
+    if chain.is_empty() {
+        return Err(bad(cert, "certificate")(pem::Error::NoItemsFound));
+    }
+    let secret = PrivateKeyDer::from_pem_slice(&bytes.1).map_err(bad(key, "private key"))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map(|builder| builder.with_no_client_auth())
+        .and_then(|builder| builder.with_single_cert(chain, secret))
+        .map_err(|source| TlsError::Mismatch { cert: cert.clone(), key: key.clone(), source })?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}

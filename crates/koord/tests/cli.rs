@@ -1,0 +1,83 @@
+//! The binary as a user meets it.
+
+use std::process::{Command, Output};
+
+fn koord(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_koord")).args(words).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn version_names_release_and_commit() {
+    let output = koord(&["--version"]);
+    assert!(output.status.success());
+    let line = text(&output.stdout);
+    assert!(line.starts_with(concat!("koord ", env!("CARGO_PKG_VERSION"), " (commit ")), "{line}");
+}
+
+#[test]
+fn unknown_subcommand_suggests() {
+    let output = koord(&["crd"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(error.contains("'crd'") && error.contains("crds"), "{error}");
+}
+
+#[test]
+fn help_lists_no_role_that_is_not_there() {
+    let output = koord(&["--help"]);
+    assert!(output.status.success());
+    let help = text(&output.stdout);
+    assert!(help.contains("crds") && help.contains("completions"), "{help}");
+    assert!(!help.contains("scheduler"), "{help}");
+}
+
+#[test]
+fn no_words_show_the_help_and_fail() {
+    let output = koord(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("Usage: koord"));
+}
+
+#[test]
+fn completions_exist_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = koord(&["completions", shell]);
+        assert!(output.status.success(), "{shell}");
+        assert!(text(&output.stdout).contains("koord"), "{shell}");
+    }
+    let error = text(&koord(&["completions", "tcsh"]).stderr);
+    assert!(error.contains("bash") && error.contains("tcsh"), "{error}");
+}
+
+#[test]
+fn crds_are_listed_and_printed() {
+    let list = text(&koord(&["crds", "--list"]).stdout);
+    assert!(list.contains("reservations.scheduling.koordinator.sh\n"), "{list}");
+    assert_eq!(list.lines().count(), 13, "{list}");
+
+    let one = text(&koord(&["crds", "reservations"]).stdout);
+    assert!(one.contains("kind: CustomResourceDefinition"), "{one}");
+    assert_eq!(one.matches("kind: CustomResourceDefinition").count(), 1);
+
+    let output = koord(&["crds", "pods"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("reservations"));
+}
+
+/// Called under a component's name that this build lacks, the binary says so instead of guessing.
+#[test]
+fn a_component_name_without_its_role_is_refused() {
+    let folder = std::env::temp_dir().join(format!("koord-cli-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let link = folder.join("koord-nosuchrole");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_koord"), &link).unwrap();
+    let output = Command::new(&link).arg("--help").output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(error.contains("koord-nosuchrole") && error.contains("koord --help"), "{error}");
+}
