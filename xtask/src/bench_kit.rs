@@ -219,8 +219,8 @@ fn status(number: usize) -> Value {
         "image": "registry.example/team/app:v1.4.2", "imageID": format!("registry.example/team/app@sha256:{:064x}", 42),
         "containerID": format!("containerd://{number:064x}"), "state": {"running": {"startedAt": "2025-03-01T08:00:04Z"}}})
     };
-    let conditions =
-        ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition);
+    let conditions = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
+        .map(condition);
     let ip = format!("10.{}.{}.{}", number >> 16, (number >> 8) & 255, number & 255);
     json!({"phase": "Running", "startTime": "2025-03-01T08:00:01Z", "qosClass": "Burstable", "podIP": ip, "podIPs": [{"ip": ip}],
         "conditions": conditions,

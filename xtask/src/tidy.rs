@@ -192,7 +192,8 @@ fn pure_crates_are_pure() {
 fn keys_are_spelt_once() {
     let homes = ["crates/api/src/keys", "crates/api/src/resource/names.rs"];
     let mut faults = Vec::new();
-    let is_ours = |s: &&Source| s.path.starts_with("crates/") && !homes.iter().any(|home| s.path.starts_with(home));
+    let is_ours =
+        |s: &&Source| s.path.starts_with("crates/") && !homes.iter().any(|home| s.path.starts_with(home));
     for source in sources().iter().filter(is_ours) {
         for (number, line) in source.code() {
             if line.contains("koordinator.sh/") && !line.contains("koordinator.sh/v1alpha1") {
