@@ -268,6 +268,17 @@ fn packages() -> Vec<Value> {
 }
 
 #[test]
+fn known_differences_are_listed() {
+    let page = std::fs::read_to_string(root().join("docs/differences.md")).unwrap();
+    let marked = sources().into_iter().filter(|s| !s.is_test() && s.text.contains("Differs:"));
+    let missing = marked.filter(|s| !page.contains(&s.path)).map(|s| s.path);
+    assert_none(missing.collect(), "docs/differences.md names every file with a `Differs:`");
+    let named = page.split('`').filter(|word| word.ends_with(".rs"));
+    let gone = named.filter(|path| !root().join(path).is_file()).map(str::to_owned);
+    assert_none(gone.collect(), "docs/differences.md names only files that exist");
+}
+
+#[test]
 fn readme_names_the_two_commands() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     for command in ["cargo xtask test", "cargo xtask k8s up"] {
