@@ -171,7 +171,7 @@ fn template_text(template: usize) -> String {
     let app = format!("service-{template}");
     let is_stateful = is_stateful(template);
     let mut labels = json!({"app.kubernetes.io/name": app, "app.kubernetes.io/part-of": format!("team-{}", template % 20),
-        "koordinator.sh/qosClass": if template % 3 == 0 { "BE" } else { "LS" }, "version": "v1.4.2"});
+        "koordinator.sh/qosClass": if template.is_multiple_of(3) { "BE" } else { "LS" }, "version": "v1.4.2"});
     let mut volumes = json!([
         {"name": "kube-api-access-@SUFFIX@", "projected": {"defaultMode": 420, "sources": [
             {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
