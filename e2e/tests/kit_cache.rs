@@ -12,7 +12,7 @@ use koord_api::crd::reservation::Reservation;
 use koord_kit::cache::{Cache, CacheBuilder, Delta, Deltas, ObjectKey};
 use koord_kit::client::{ClientConnection, ClientOptions, connect};
 use koord_kit::metrics::{Format, KitMetrics, Metrics};
-use koord_testkit::ControlPlane;
+use koord_testkit::{ControlPlane, wait_until};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use tokio_util::sync::CancellationToken;
@@ -143,6 +143,15 @@ fn start() -> Result<Option<ControlPlane>> {
     }
 }
 
+/// Whether a watch from that version is refused. The watch of a server that remembers ends after a second.
+fn has_forgotten(cluster: &ControlPlane, version: &str) -> bool {
+    let path = "/api/v1/namespaces/default/configmaps";
+    let raw = format!("--raw={path}?watch=1&timeoutSeconds=1&resourceVersion={version}");
+    // The reason stands in an error event of the stream, or in the answer itself.
+    let said = cluster.kubectl(["get", &raw]).map(|output| [output.stdout, output.stderr].concat());
+    said.is_ok_and(|said| String::from_utf8_lossy(&said).contains("Expired"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_whatever_happens_to_the_server() -> Result<()> {
     let Some(cluster) = tokio::task::block_in_place(start)? else { return Ok(()) };
@@ -169,6 +178,8 @@ async fn nothing_is_lost_whatever_happens_to_the_server() -> Result<()> {
     assert!(world.cache.is_synced());
 
     // Away for long: the server restarts and remembers only what came after that.
+    let known = world.api.list(&ListParams::default()).await?.metadata.resource_version;
+    let known = known.context("a list has a version")?;
     proxy.cut();
     world.put("m4", "2").await?;
     world.recreate("m5", "2").await?;
@@ -176,9 +187,12 @@ async fn nothing_is_lost_whatever_happens_to_the_server() -> Result<()> {
     world.put("new", "1").await?;
     tokio::task::block_in_place(|| cluster.stop_apiserver())?;
     tokio::task::block_in_place(|| cluster.start_apiserver())?;
+    tokio::task::block_in_place(|| {
+        wait_until(LIMIT, "the server to forget", || has_forgotten(&cluster, &known).then_some(()))
+    })?;
     world.put("m7", "2").await?;
     world.put("m7", "3").await?;
-    proxy.heal();
+    proxy.reset();
     let words = world.converge("after a long absence").await?;
     assert!(world.relists("expired"), "{}", world.metrics.render(Format::Prometheus));
     for word in ["~m4", "-m5", "+m5", "-m6", "+new", "~m7"] {
@@ -197,7 +211,7 @@ async fn a_missing_crd_is_named_until_it_is_installed() -> Result<()> {
     let task = tokio::spawn(worker.run(stop.clone()));
     let missing = "reservations.scheduling.koordinator.sh/v1alpha1 is not served by this cluster";
     tokio::task::block_in_place(|| {
-        koord_testkit::wait_until(LIMIT, "the missing kind to be named", || {
+        wait_until(LIMIT, "the missing kind to be named", || {
             cache.check().err().filter(|text| text.starts_with(missing))
         })
     })?;

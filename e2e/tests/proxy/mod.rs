@@ -12,9 +12,16 @@ use tokio::sync::watch;
 /// Forwards connections to an API server. While it is cut, nothing passes and nothing is refused, as when a cable is
 /// pulled.
 pub(crate) struct Proxy {
-    is_cut: watch::Sender<bool>,
+    line: watch::Sender<Line>,
     kubeconfig: PathBuf,
     _dir: tempfile::TempDir,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Line {
+    is_cut: bool,
+    /// Connections made before the last reset carry nothing any more.
+    resets: u32,
 }
 
 impl Proxy {
@@ -23,7 +30,7 @@ impl Proxy {
         let address = listener.local_addr()?;
         let server: SocketAddr =
             cluster.server().trim_start_matches("https://").parse().context("server address")?;
-        let (is_cut, watching) = watch::channel(false);
+        let (line, watching) = watch::channel(Line::default());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(forward(client, server, watching.clone()));
@@ -35,7 +42,7 @@ impl Proxy {
         let through = text.replace(cluster.server(), &format!("https://{address}"));
         ensure!(text != through, "the kubeconfig does not name {}", cluster.server());
         std::fs::write(&kubeconfig, through)?;
-        Ok(Proxy { is_cut, kubeconfig, _dir: dir })
+        Ok(Proxy { line, kubeconfig, _dir: dir })
     }
 
     /// A kubeconfig that leads through here.
@@ -44,32 +51,49 @@ impl Proxy {
     }
 
     pub(crate) fn cut(&self) {
-        self.is_cut.send_replace(true);
+        self.line.send_modify(|line| line.is_cut = true);
     }
 
+    /// Lets pass again, also what was under way when the line was cut.
+    #[allow(dead_code, reason = "each test file uses its part of this module")]
     pub(crate) fn heal(&self) {
-        self.is_cut.send_replace(false);
+        self.line.send_modify(|line| line.is_cut = false);
+    }
+
+    /// Lets new connections pass; what was under way is lost, and the old connections end.
+    #[allow(dead_code, reason = "each test file uses its part of this module")]
+    pub(crate) fn reset(&self) {
+        self.line.send_modify(|line| *line = Line { is_cut: false, resets: line.resets + 1 });
     }
 }
 
-async fn forward(client: TcpStream, server: SocketAddr, mut is_cut: watch::Receiver<bool>) {
-    let _ = is_cut.wait_for(|is_cut| !is_cut).await;
+async fn forward(client: TcpStream, server: SocketAddr, mut line: watch::Receiver<Line>) {
+    let Ok(resets) = line.wait_for(|line| !line.is_cut).await.map(|line| line.resets) else { return };
     let Ok(server) = TcpStream::connect(server).await else { return };
     let (client_in, client_out) = client.into_split();
     let (server_in, server_out) = server.into_split();
-    tokio::join!(pass(client_in, server_out, is_cut.clone()), pass(server_in, client_out, is_cut));
+    tokio::join!(
+        pass(client_in, server_out, line.clone(), resets),
+        pass(server_in, client_out, line, resets)
+    );
 }
 
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut is_cut: watch::Receiver<bool>,
+    mut line: watch::Receiver<Line>,
+    resets: u32,
 ) {
     let mut buffer = vec![0; 16 * 1024];
+    let mut ended = line.clone();
     loop {
-        let read = from.read(&mut buffer).await;
-        if is_cut.wait_for(|is_cut| !is_cut).await.is_err() {
-            return;
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read,
+            _ = ended.wait_for(|line| line.resets != resets) => break,
+        };
+        match line.wait_for(|line| !line.is_cut).await.map(|line| line.resets) {
+            Ok(now) if now == resets => {}
+            _ => break,
         }
         match read {
             Ok(count) if count > 0 && to.write_all(&buffer[..count]).await.is_ok() => {}
