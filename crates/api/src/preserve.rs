@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 ///
 /// `before` is what our types made of `raw`, `after` the same after our change. Fields that stand
 /// only in `raw` are unknown to us and stay, in list elements too. Elements of lists are aligned by
-/// what identifies them (see [`IDENTITY_KEYS`]), else by equality, else by position when the list
+/// what identifies them (see `IDENTITY_KEYS`), else by equality, else by position when the list
 /// kept its length; an element that left takes its unknown fields with it.
 pub fn carry_unknown(raw: &Value, before: &Value, after: &Value) -> Value {
     match (raw, before, after) {

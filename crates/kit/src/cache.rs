@@ -27,7 +27,7 @@
 //! Why not kube-runtime's watcher: it decodes a page as a whole, so one bad object stops the kind; its store drops
 //! objects without saying which; and neither duplicates nor deletions missed while away reach the reader as deltas.
 //!
-//! Parts: [`store`] judges news (pure), [`wire`] reads the server's JSON (pure), `reflect` talks to the server,
+//! Parts: [`store`] judges news (pure), `wire` reads the server's JSON (pure), `reflect` talks to the server,
 //! [`pool`] keeps equal values once.
 
 pub mod pool;

@@ -67,7 +67,7 @@ impl EventType {
 /// One thing to tell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// The object it is about; see [`reference`].
+    /// The object it is about; see [`reference()`].
     pub regarding: ObjectReference,
     /// A second object that had a part in it.
     pub related: Option<ObjectReference>,

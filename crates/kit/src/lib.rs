@@ -1,7 +1,7 @@
 //! What every Koord process needs, and nothing that decides.
 //!
 //! Start-up: [`flags`] and [`config`] read what the user asked for, [`log`] and [`shutdown`] frame the process.
-//! Talking to the cluster: [`client`] connects, [`cache`] watches, [`pods`] is the compact pod, [`write`] and
+//! Talking to the cluster: [`client`] connects, [`cache`] watches, [`pods`] is the compact pod, [`mod@write`] and
 //! [`conditions`] change objects, [`events`] tells users, [`leader`] makes sure that only one replica acts.
 //! Being watched: [`metrics`] and [`http`].
 

@@ -23,7 +23,7 @@ pub(crate) struct Role {
 /// Every role of this build, in the order of the help text.
 pub(crate) const ROLES: &[Role] = &[];
 
-/// The role that `program` (argv[0], with or without a path) asks for.
+/// The role that `program` (the first word, with or without a path) asks for.
 pub(crate) fn by_program<'a>(roles: &'a [Role], program: &Path) -> Option<&'a Role> {
     let name = program.file_name()?.to_str()?;
     roles.iter().find(|role| role.programs.contains(&name))
