@@ -3,7 +3,9 @@
 //! `fuzz/` has the layout of cargo-fuzz, so `cargo fuzz run TARGET` works too where that tool and a
 //! nightly toolchain are at hand. Here the same instrumentation is asked of the stable compiler.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -13,7 +15,7 @@ use crate::step::{cargo, exec, say};
 /// What cargo-fuzz passes to the compiler, less the sanitizer, which only nightly offers.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions";
+     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -40,11 +42,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // An explicit target triple keeps build scripts and proc macros free of the instrumentation.
     let triple = host_triple()?;
     exec(
-        cargo(&["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--bins", "--target"])
-            .arg(&triple)
-            .arg("--target-dir")
-            .arg(&target_dir)
-            .env("RUSTFLAGS", RUSTFLAGS),
+        cargo(&[
+            "build",
+            "--release",
+            "--locked",
+            "--manifest-path",
+            "fuzz/Cargo.toml",
+            "--bins",
+            "--target",
+        ])
+        .arg(&triple)
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .env("RUSTFLAGS", RUSTFLAGS),
     )?;
     for (index, name) in targets.iter().enumerate() {
         say(&format!("fuzzing {name} for {} s ({} of {})", options.seconds, index + 1, targets.len()));
@@ -54,21 +64,33 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Runs one target. New inputs go to a scratch folder; the committed corpus is only read.
-fn run_target(name: &str, program: &std::path::Path, seconds: u32) -> Result<()> {
-    let found = target_dir().join("found").join(name);
+fn run_target(name: &str, program: &Path, seconds: u32) -> Result<()> {
+    let scratch = target_dir().join("found");
+    let found = scratch.join(name);
     let artifacts = root().join("fuzz/artifacts").join(name);
     for folder in [&found, &artifacts] {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    exec(
-        std::process::Command::new(program)
-            .arg(format!("-max_total_time={seconds}"))
-            .args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=16384", "-verbosity=0", "-print_final_stats=1"])
-            .arg(format!("-artifact_prefix={}/", artifacts.display()))
-            .arg(&found)
-            .arg(root().join("fuzz/corpus").join(name)),
-    )
-    .with_context(|| format!("fuzz target {name} found something; the input is in fuzz/artifacts/{name}"))
+    // The engine talks a lot: kept in a file, and shown when it found something.
+    let log = scratch.join(format!("{name}.log"));
+    let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let status = Command::new(program)
+        .arg(format!("-max_total_time={seconds}"))
+        .args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=16384", "-verbosity=0", "-print_final_stats=1"])
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg(&found)
+        .arg(root().join("fuzz/corpus").join(name))
+        .stderr(file)
+        .status()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    let said = std::fs::read(&log).with_context(|| format!("cannot read {}", log.display()))?;
+    let said = String::from_utf8_lossy(&said);
+    if !status.success() {
+        bail!("fuzz target {name} found something; the input is in fuzz/artifacts/{name}:\n{said}");
+    }
+    let runs = said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    say(&format!("  {} runs, nothing found", runs.context("the fuzzing engine ran nothing")?.trim()));
+    Ok(())
 }
 
 fn known_targets() -> Result<Vec<String>> {
@@ -90,7 +112,7 @@ fn target_dir() -> PathBuf {
 }
 
 fn host_triple() -> Result<String> {
-    let output = std::process::Command::new("rustc").arg("-vV").output().context("cannot run rustc -vV")?;
+    let output = Command::new("rustc").arg("-vV").output().context("cannot run rustc -vV")?;
     let text = String::from_utf8(output.stdout).context("rustc -vV printed no UTF-8")?;
     text.lines()
         .find_map(|line| line.strip_prefix("host: "))

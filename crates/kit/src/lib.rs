@@ -5,17 +5,30 @@
 //! [`conditions`] change objects, [`events`] tells users, [`leader`] makes sure that only one replica acts.
 //! Being watched: [`metrics`] and [`http`].
 
-pub mod cache;
-pub mod client;
-pub mod conditions;
-pub mod config;
-pub mod events;
 pub mod flags;
-pub mod http;
-pub mod leader;
+
+pub mod config;
+
 pub mod log;
-pub mod metrics;
-pub mod pods;
-pub mod random;
+
 pub mod shutdown;
+
+pub mod client;
+
+pub mod cache;
+
+pub mod pods;
+
 pub mod write;
+
+pub mod conditions;
+
+pub mod events;
+
+pub mod leader;
+
+pub mod metrics;
+
+pub mod http;
+
+pub mod random;

@@ -3,11 +3,11 @@
 use std::process::{Command, Output};
 
 fn koord(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_koord")).args(words).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_koord")).args(words).output().expect("koord starts")
 }
 
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+    String::from_utf8(bytes.to_vec()).expect("koord prints UTF-8")
 }
 
 #[test]

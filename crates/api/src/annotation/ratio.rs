@@ -127,11 +127,12 @@ impl Annotation for CpuNormalizationRatio {
     fn parse(text: &str) -> Result<Self, Fault> {
         let failed =
             || Fault::Value(format!("parse cpu normalization ratio failed, err: invalid number {text:?}"));
-        let value = parse_float(text).ok_or_else(failed)?;
-        if value <= 0.0 {
-            return Err(Fault::Value(format!("illegal cpu normalization ratio: {value}")));
+        let ratio = parse_float(text).and_then(Ratio::new).ok_or_else(failed)?;
+        // What is written 0.00 counts as 0.
+        if ratio.hundredths() <= 0 {
+            return Err(Fault::Value(format!("illegal cpu normalization ratio: {}", ratio.0)));
         }
-        Ratio::new(value).map(CpuNormalizationRatio).ok_or_else(failed)
+        Ok(CpuNormalizationRatio(ratio))
     }
 
     fn text(&self) -> String {
@@ -242,6 +243,7 @@ mod tests {
             ("api#10.37", "1.2", Ok(1.2)),
             ("api#10.126", "-1", Err("illegal cpu normalization ratio: -1")),
             ("api#10.126", "", Err("parse cpu normalization ratio failed, err: invalid number \"\"")),
+            ("written 0.00", "0.004", Err("illegal cpu normalization ratio: 0.004")),
             ("api#10.126", "1e1", Ok(10.0)),
             ("api#10.126", "+1.5", Ok(1.5)),
             ("api#10.126", "NaN", Err("parse cpu normalization ratio failed, err: invalid number \"NaN\"")),

@@ -20,10 +20,9 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
     pub(super) fn get_or_insert(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         self.uses += 1;
         let uses = self.uses;
-        if !self.entries.contains_key(key) && self.entries.len() >= self.capacity {
-            if let Some((_, oldest)) = self.order.pop_first() {
-                self.entries.remove(&oldest);
-            }
+        let is_full = !self.entries.contains_key(key) && self.entries.len() >= self.capacity;
+        if is_full && let Some((_, oldest)) = self.order.pop_first() {
+            self.entries.remove(&oldest);
         }
         let entry = self.entries.entry(key.clone()).or_insert_with(|| (uses, make()));
         self.order.remove(&entry.0);

@@ -158,7 +158,7 @@ impl Elector {
 
     /// Takes in what came of the last action. May ask for a further one at once.
     pub fn reply(&mut self, now: Duration, wall: Timestamp, chance: f64, reply: Reply) -> Option<Action> {
-        let Some(pending) = self.pending.take() else { return None };
+        let pending = self.pending.take()?;
         match (reply, pending.record) {
             (Reply::Written { version }, Some(record)) => {
                 self.win(now, pending.sent, version, record);

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use super::shell::{record_of, with_record};
 use super::*;
 
-fn seconds(text: f64) -> GoDuration {
-    GoDuration((text * 1e9).round() as i64)
+fn seconds(seconds: f64) -> GoDuration {
+    format!("{seconds}s").parse().unwrap()
 }
 
 fn wall(millis: u64) -> Timestamp {
