@@ -19,9 +19,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("koord-api", &[]),
     ("koord-kit", &["koord-api"]),
     ("koord-testkit", &[]),
-    ("koord", &["koord-api", "koord-kit"]),
-    ("koord-e2e", &["koord-api", "koord-kit", "koord-testkit"]),
-    ("xtask", &["koord-api", "koord-kit", "koord-testkit"]),
+    ("koord-sandbox", &["koord-api", "koord-kit"]),
+    ("koord", &["koord-api", "koord-kit", "koord-sandbox"]),
+    ("koord-e2e", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
+    ("xtask", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
 ];
 /// Crates without I/O, clock, environment or async.
 const PURE: &[&str] = &["crates/api"];

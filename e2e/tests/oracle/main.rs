@@ -1,4 +1,4 @@
-//! The vocabulary's text forms and matchers against Kubernetes' own libraries.
+//! The vocabulary's text forms and matchers, and the sandbox's patches, against Kubernetes' own libraries.
 //!
 //! Each test sends one batch of random and nasty cases to the Go program in `peers/cmd/oracle` and
 //! compares every answer with ours. The seed is printed; `KOORD_ORACLE_SEED` sets another one and
@@ -6,6 +6,7 @@
 
 mod gojson;
 mod matching;
+mod patches;
 mod quantity;
 mod random;
 mod values;

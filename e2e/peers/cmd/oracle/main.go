@@ -25,6 +25,10 @@ var operations = map[string]func(json.RawMessage) (any, error){
 	"preferred-terms": answer(preferredTerms),
 	"pod-affinity":    answer(podAffinity),
 	"toleration":      answer(toleration),
+	"json-patch":      answer(jsonPatch),
+	"merge-patch":     answer(mergePatch),
+	"strategic-patch": answer(strategicPatch),
+	"owners":          answer(owners),
 }
 
 // answer turns a function of one request type into one of raw JSON.

@@ -1,0 +1,1 @@
+//! The few workload controllers that scenarios need.

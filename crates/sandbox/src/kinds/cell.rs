@@ -1,0 +1,1 @@
+//! Cells of server-side Tables: ages, counts, lists, as kubectl's readers know them.

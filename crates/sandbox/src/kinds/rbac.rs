@@ -1,0 +1,7 @@
+//! The rbac.authorization.k8s.io group.
+
+use super::Kind;
+
+pub(super) fn kinds() -> Vec<Kind> {
+    Vec::new()
+}

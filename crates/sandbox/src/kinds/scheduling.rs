@@ -1,0 +1,7 @@
+//! The scheduling.k8s.io group.
+
+use super::Kind;
+
+pub(super) fn kinds() -> Vec<Kind> {
+    Vec::new()
+}

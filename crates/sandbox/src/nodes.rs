@@ -1,0 +1,1 @@
+//! Simulated nodes and the hollow kubelet on each.

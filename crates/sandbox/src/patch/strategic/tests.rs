@@ -1,0 +1,117 @@
+use serde_json::json;
+
+use super::*;
+use crate::schema::builtin;
+
+fn pod() -> &'static Schema {
+    builtin::by_name("io.k8s.api.core.v1.Pod").unwrap()
+}
+
+fn run(document: Value, patch: Value) -> Result<Value, PatchError> {
+    apply(document, patch.to_string().as_bytes(), pod())
+}
+
+fn containers(containers: Value) -> Value {
+    json!({"spec": {"containers": containers}})
+}
+
+#[test]
+fn lists_merge_by_key() {
+    for (name, document, patch, want) in [
+        (
+            "an element changes, another is new",
+            containers(json!([{"name": "a", "image": "1"}, {"name": "b"}])),
+            containers(json!([{"name": "c"}, {"name": "a", "image": "2"}])),
+            containers(json!([{"name": "c"}, {"name": "a", "image": "2"}, {"name": "b"}])),
+        ),
+        (
+            "an element goes",
+            containers(json!([{"name": "a"}, {"name": "b"}])),
+            containers(json!([{"name": "a", "$patch": "delete"}])),
+            containers(json!([{"name": "b"}])),
+        ),
+        (
+            "the list is replaced",
+            containers(json!([{"name": "a"}, {"name": "b"}])),
+            containers(json!([{"name": "c"}, {"$patch": "replace"}])),
+            containers(json!([{"name": "c"}])),
+        ),
+        (
+            "an atomic list is replaced",
+            json!({"spec": {"tolerations": [{"key": "a"}]}}),
+            json!({"spec": {"tolerations": [{"key": "b"}]}}),
+            json!({"spec": {"tolerations": [{"key": "b"}]}}),
+        ),
+        (
+            "primitives are united",
+            json!({"metadata": {"finalizers": ["a", "b"]}}),
+            json!({"metadata": {"finalizers": ["c", "a"]}}),
+            json!({"metadata": {"finalizers": ["c", "a", "b"]}}),
+        ),
+        (
+            "primitives are removed",
+            json!({"metadata": {"finalizers": ["a", "b"]}}),
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}),
+            json!({"metadata": {"finalizers": ["b"]}}),
+        ),
+        (
+            "the order is set",
+            containers(json!([{"name": "a"}, {"name": "b"}, {"name": "x"}])),
+            json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}}),
+            containers(json!([{"name": "b"}, {"name": "a"}, {"name": "x"}])),
+        ),
+        (
+            "keys that are not retained go",
+            json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}, "x": 1}]}}),
+            json!({"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/"}}]}}),
+            json!({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}),
+        ),
+        (
+            "a map is replaced, another emptied",
+            json!({"metadata": {"labels": {"a": "1"}, "annotations": {"a": "1"}}}),
+            json!({"metadata": {"labels": {"$patch": "replace", "b": "2"}, "annotations": {"$patch": "delete"}}}),
+            json!({"metadata": {"labels": {"b": "2"}, "annotations": {}}}),
+        ),
+        (
+            "nulls remove, and mean nothing in what is new",
+            json!({"metadata": {"labels": {"a": "1"}}}),
+            json!({"metadata": {"labels": {"a": null}, "annotations": {"b": null, "c": "2"}}}),
+            json!({"metadata": {"labels": {}, "annotations": {"c": "2"}}}),
+        ),
+    ] {
+        assert_eq!(run(document, patch), Ok(want), "{name}");
+    }
+}
+
+#[test]
+fn bad_patches_in_the_api_servers_words() {
+    for (patch, want) in [
+        (
+            json!({"metadata": {"labels": {"$patch": "foo"}}}),
+            PatchError::Unexpected("unknown patch type: foo in map: map[$patch:foo]".into()),
+        ),
+        (
+            json!({"metadata": {"$setElementOrder/finalizers": ["b"], "finalizers": ["a"]}}),
+            PatchError::Unexpected(
+                "The order in patch list:\n[a]\n doesn't match $setElementOrder list:\n[b]\n".into(),
+            ),
+        ),
+        (
+            json!({"spec": {"containers": [{"image": "x"}]}}),
+            PatchError::Unexpected("map: map[image:x] does not contain declared merge key: name".into()),
+        ),
+        (
+            json!({"metadata": {"$retainKeys": 1}}),
+            PatchError::Malformed("invalid patch format of retainKeys".into()),
+        ),
+        (
+            json!([]),
+            PatchError::Malformed(
+                "json: cannot unmarshal array into Go value of type map[string]interface {}".into(),
+            ),
+        ),
+    ] {
+        let document = json!({"metadata": {"labels": {"a": "1"}}, "spec": {"containers": [{"name": "a"}]}});
+        assert_eq!(run(document, patch.clone()), Err(want), "{patch}");
+    }
+}

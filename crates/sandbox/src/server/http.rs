@@ -1,0 +1,439 @@
+//! HTTP: from a request to a call of the API, and back.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use serde_json::Value;
+
+use super::api::{Answer, Api, User, WriteOptions, Written};
+use super::decode::{Format, read, read_document};
+use super::delete::Deleted;
+use super::negotiate::{self, Shape, Wanted};
+use super::openapi::Documents;
+use super::options::{self, Parameters};
+use super::render::{self, Body, Include, View};
+use super::route::{Place, Route, parse};
+use super::subresource::{ScaleChange, scale_of};
+use super::write::{Patch, part, unsupported_patch};
+use super::{discovery, protobuf, reviews};
+use crate::kinds::{Kind, Subresource};
+use crate::status::ApiError;
+
+/// The largest body Kubernetes takes.
+const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
+/// Beyond this a body that is too large is not even read to its end.
+const BODY_DROPPED_MAX_BYTES: usize = 64 * 1024 * 1024;
+/// A client must have sent its body by then.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+const PLAIN: Wanted = Wanted { format: Format::Json, shape: Shape::Object, pretty: false };
+
+/// What all requests of a server share.
+pub(super) struct Shared {
+    pub(super) api: Arc<Api>,
+    pub(super) address: String,
+    pub(super) shutdown: tokio::sync::watch::Receiver<bool>,
+    pub(super) documents: Documents,
+}
+
+/// One request, taken apart.
+struct Call<'a> {
+    shared: &'a Shared,
+    user: Arc<User>,
+    method: Method,
+    headers: HeaderMap,
+    parameters: Parameters,
+    wanted: Wanted,
+}
+
+/// Answers any request; a bug in the answer is a 500 and no more.
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    user: Option<Arc<User>>,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let answer = AssertUnwindSafe(answer(&shared, user, request)).catch_unwind().await;
+    let mut response = answer.unwrap_or_else(|_| {
+        tracing::error!("a request handler panicked");
+        render::error(&ApiError::internal("the server made a mistake"), PLAIN)
+    });
+    let headers = response.headers_mut();
+    headers.insert("audit-id", value(&shared.api.ids().uid()));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+async fn answer(shared: &Shared, user: Option<Arc<User>>, request: Request<Incoming>) -> Response<Body> {
+    let Some(user) = user else { return render::error(&ApiError::unauthorized(), PLAIN) };
+    let (head, body) = request.into_parts();
+    let parameters = Parameters::parse(head.uri.query().unwrap_or_default());
+    let pretty = wants_pretty(&parameters, text(&head.headers, header::USER_AGENT));
+    let mut call =
+        Call { shared, user, method: head.method, headers: head.headers, parameters, wanted: PLAIN };
+    call.wanted.pretty = pretty;
+    match parse(head.uri.path()) {
+        Route::Resource(place) => {
+            let result = call.resource(place, body).await;
+            result.unwrap_or_else(|error| render::error(&error, Wanted { pretty, ..PLAIN }))
+        }
+        route => call.fixed(route),
+    }
+}
+
+/// Asked for, or a person with curl.
+fn wants_pretty(parameters: &Parameters, agent: &str) -> bool {
+    match parameters.text("pretty") {
+        "" => ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| agent.starts_with(tool)),
+        text => ["1", "t", "T", "true", "True", "TRUE"].contains(&text),
+    }
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("invalid"))
+}
+
+fn nowhere() -> Response<Body> {
+    render::text(404, "404 page not found\n")
+}
+
+fn wrong_method() -> Response<Body> {
+    render::text(405, "405: Method Not Allowed\n")
+}
+
+/// A warning as a header: code 299, no agent, quoted text.
+fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let clean: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
+        response.headers_mut().append(header::WARNING, value(&format!("299 - \"{quoted}\"")));
+    }
+}
+
+impl Call<'_> {
+    /// Everything that is not a resource.
+    fn fixed(&self, route: Route) -> Response<Body> {
+        if self.method != Method::GET && self.method != Method::HEAD {
+            return if route == Route::Nowhere { nowhere() } else { wrong_method() };
+        }
+        let registry = self.shared.api.registry();
+        let accept = text(&self.headers, header::ACCEPT);
+        let aggregated = negotiate::aggregated_discovery(accept);
+        let found = match &route {
+            Route::Health => return render::text(200, "ok"),
+            Route::Nowhere => None,
+            Route::Version => Some(discovery::version()),
+            Route::CoreVersions | Route::Groups if aggregated.is_some() => {
+                let version = aggregated.unwrap_or_default();
+                let document = discovery::aggregated(&registry, route == Route::CoreVersions, version);
+                let mut response = render::tree(200, &document, self.wanted);
+                let media =
+                    format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+                response.headers_mut().insert(header::CONTENT_TYPE, value(&media));
+                return response;
+            }
+            Route::CoreVersions => Some(discovery::core_versions(&self.shared.address)),
+            Route::Groups => Some(discovery::groups(&registry)),
+            Route::Group(name) => discovery::group(&registry, name),
+            Route::Resources { group, version } => discovery::resources(&registry, group, version),
+            Route::OpenApi(path) => {
+                let document = self.shared.documents.get(&registry, path);
+                return document
+                    .map_or_else(nowhere, |d| render::respond(200, render::full(d), "application/json"));
+            }
+            Route::Resource(_) => None,
+        };
+        found.map_or_else(nowhere, |document| render::tree(200, &document, self.wanted))
+    }
+
+    async fn resource(mut self, place: Place, body: Incoming) -> Result<Response<Body>, ApiError> {
+        let registry = self.shared.api.registry();
+        let Some(kind) = registry.find(&place.group, &place.version, &place.plural).cloned() else {
+            return Ok(nowhere());
+        };
+        if kind.namespaced && place.namespace.is_empty() && !place.name.is_empty()
+            || !kind.namespaced && !place.namespace.is_empty()
+        {
+            return Ok(nowhere());
+        }
+        let pretty = self.wanted.pretty;
+        self.wanted = negotiate::accept(text(&self.headers, header::ACCEPT))?;
+        self.wanted.pretty |= pretty;
+        let mut body = read_body(body).await?;
+        if negotiate::media(text(&self.headers, header::CONTENT_TYPE)) == negotiate::PROTOBUF
+            && !body.is_empty()
+        {
+            let tree = protobuf::read(&body)
+                .ok_or_else(|| ApiError::unsupported_media_type("application/json, application/yaml"))?;
+            body = Bytes::from(tree.to_string());
+            self.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        match (place.name.is_empty(), place.subresource.is_empty()) {
+            (true, _) => self.collection(&kind, &place, &body).await,
+            (false, true) => self.item(&kind, &place, &body).await,
+            (false, false) => self.subresource(&kind, &place, &body).await,
+        }
+    }
+
+    fn view(&self, kind: &Arc<Kind>) -> Result<View, ApiError> {
+        let include = match self.wanted.shape {
+            Shape::Table => Include::parse(self.parameters.text("includeObject"))?,
+            _ => Include::default(),
+        };
+        Ok(View { kind: kind.clone(), wanted: self.wanted, include, now: self.shared.api.now() })
+    }
+
+    fn options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
+        let agent = text(&self.headers, header::USER_AGENT);
+        self.parameters.write_options(self.user.clone(), agent, kind)
+    }
+
+    fn body_format(&self) -> Result<Format, ApiError> {
+        negotiate::content_type(text(&self.headers, header::CONTENT_TYPE))
+    }
+
+    async fn collection(
+        &self,
+        kind: &Arc<Kind>,
+        place: &Place,
+        body: &[u8],
+    ) -> Result<Response<Body>, ApiError> {
+        let api = &self.shared.api;
+        match self.method {
+            Method::GET if kind.allows("list") => self.list(kind, place, ""),
+            Method::POST if kind.allows("create") => {
+                if kind.namespaced && place.namespace.is_empty() {
+                    return Ok(wrong_method());
+                }
+                let format = self.body_format()?;
+                let options = self.options("CreateOptions")?;
+                let read = read(kind, format, body, options.validation)?;
+                if let Some(answer) = reviews::answer(kind, read.object.clone(), &options.user) {
+                    return Ok(render::tree(201, &answer, self.wanted));
+                }
+                let written = api.create_read(kind, &place.namespace, read, &options).await?;
+                self.written(kind, &written)
+            }
+            Method::DELETE if kind.allows("deletecollection") => {
+                if kind.namespaced && place.namespace.is_empty() {
+                    return Ok(wrong_method());
+                }
+                let options = self.delete_options(body)?;
+                let list = self.parameters.list_options()?;
+                list.validate()?;
+                let selection = list.selection(kind, &place.namespace, "")?;
+                let items = api.delete_collection(kind, &selection, &options).await?;
+                let revision = api.revision();
+                let page = crate::store::Page { items, revision, remaining: 0 };
+                let listing = super::list::Listing { page, continue_token: String::new(), remaining: None };
+                Ok(self.view(kind)?.list(listing))
+            }
+            _ => Ok(wrong_method()),
+        }
+    }
+
+    fn list(&self, kind: &Arc<Kind>, place: &Place, name: &str) -> Result<Response<Body>, ApiError> {
+        let api = &self.shared.api;
+        let mut options = self.parameters.list_options()?;
+        options.watch |= place.is_watch;
+        options.validate()?;
+        let selection = options.selection(kind, &place.namespace, name)?;
+        let view = self.view(kind)?;
+        match options.watch {
+            true => api.serve_watch(view, selection, &options, self.shared.shutdown.clone()),
+            false => Ok(view.list(api.list_page(kind, &selection, &options)?)),
+        }
+    }
+
+    async fn item(&self, kind: &Arc<Kind>, place: &Place, body: &[u8]) -> Result<Response<Body>, ApiError> {
+        let api = &self.shared.api;
+        let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
+        match self.method {
+            Method::GET if place.is_watch || self.parameters.list_options()?.watch => {
+                self.list(kind, place, name)
+            }
+            Method::GET | Method::HEAD if kind.allows("get") => {
+                let stored = api.get(kind, namespace, name)?;
+                self.check_revision()?;
+                Ok(self.view(kind)?.answer(200, &Answer::Stored(stored)))
+            }
+            Method::PUT if kind.allows("update") => {
+                let format = self.body_format()?;
+                let options = self.options("UpdateOptions")?;
+                let read = read(kind, format, body, options.validation)?;
+                let part = super::api::Part::Main;
+                let written = api.update_read(kind, namespace, name, part, read, &options).await?;
+                self.written(kind, &written)
+            }
+            Method::PATCH if kind.allows("patch") => {
+                let (patch, options) = self.patch(kind, body)?;
+                let part = super::api::Part::Main;
+                let written = api.patch(kind, (namespace, name), part, &patch, &options).await?;
+                self.written(kind, &written)
+            }
+            Method::DELETE if kind.allows("delete") => {
+                let options = self.delete_options(body)?;
+                let Deleted { answer, is_gone, warnings } =
+                    api.delete(kind, (namespace, name), &options).await?;
+                let code = if !is_gone && options.orphan == Some(false) { 202 } else { 200 };
+                let mut response = self.view(kind)?.answer(code, &answer);
+                warn(&mut response, &warnings);
+                Ok(response)
+            }
+            _ => Ok(wrong_method()),
+        }
+    }
+
+    /// A get may ask for an object at least as new as a revision.
+    fn check_revision(&self) -> Result<(), ApiError> {
+        let wanted = self.parameters.list_options()?.revision_number()?;
+        let current = self.shared.api.revision();
+        if wanted > current { Err(super::list::too_large(wanted, current)) } else { Ok(()) }
+    }
+
+    async fn subresource(
+        &self,
+        kind: &Arc<Kind>,
+        place: &Place,
+        body: &[u8],
+    ) -> Result<Response<Body>, ApiError> {
+        let api = &self.shared.api;
+        let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
+        let Some(found) = kind.find_subresource(&place.subresource) else { return Ok(nowhere()) };
+        match found {
+            Subresource::Scale(_) => self.scale(kind, place, body).await,
+            Subresource::Binding | Subresource::Eviction => {
+                if self.method != Method::POST {
+                    return Ok(wrong_method());
+                }
+                let options = self.options("CreateOptions")?;
+                let object = read_document(self.body_format()?, body)?;
+                let status = match found {
+                    Subresource::Binding => api.bind((namespace, name), &object, &options).await?,
+                    _ => api.evict((namespace, name), &object, &options).await?,
+                };
+                Ok(render::tree(201, &status, self.wanted))
+            }
+            _ => {
+                let Some(part) = part(kind, &place.subresource) else { return Ok(nowhere()) };
+                match self.method {
+                    Method::GET => {
+                        let stored = api.get(kind, namespace, name)?;
+                        Ok(self.view(kind)?.answer(200, &Answer::Stored(stored)))
+                    }
+                    Method::PUT => {
+                        let format = self.body_format()?;
+                        let options = self.options("UpdateOptions")?;
+                        let read = read(kind, format, body, options.validation)?;
+                        let written = api.update_read(kind, namespace, name, part, read, &options).await?;
+                        self.written(kind, &written)
+                    }
+                    Method::PATCH => {
+                        let (patch, options) = self.patch(kind, body)?;
+                        let written = api.patch(kind, (namespace, name), part, &patch, &options).await?;
+                        self.written(kind, &written)
+                    }
+                    _ => Ok(wrong_method()),
+                }
+            }
+        }
+    }
+
+    async fn scale(&self, kind: &Arc<Kind>, place: &Place, body: &[u8]) -> Result<Response<Body>, ApiError> {
+        let api = &self.shared.api;
+        let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
+        let written = match self.method {
+            Method::GET => {
+                let stored = api.get(kind, namespace, name)?;
+                let paths = api.scale_paths(kind).ok_or_else(ApiError::no_such_path)?;
+                let scale = scale_of(&super::api::load(kind, &stored), paths);
+                return Ok(render::tree(200, &scale, self.wanted));
+            }
+            Method::PUT => {
+                let options = self.options("UpdateOptions")?;
+                let scale = read_document(self.body_format()?, body)?;
+                api.write_scale(kind, (namespace, name), ScaleChange::Replace(&scale), &options).await?
+            }
+            Method::PATCH => {
+                let (patch, options) = self.patch(kind, body)?;
+                api.write_scale(kind, (namespace, name), ScaleChange::Patch(&patch), &options).await?
+            }
+            _ => return Ok(wrong_method()),
+        };
+        self.written(kind, &written)
+    }
+
+    fn written(&self, kind: &Arc<Kind>, written: &Written) -> Result<Response<Body>, ApiError> {
+        let code = if written.created { 201 } else { 200 };
+        let mut response = self.view(kind)?.answer(code, &written.answer);
+        warn(&mut response, &written.warnings);
+        Ok(response)
+    }
+
+    fn patch(&self, kind: &Kind, body: &[u8]) -> Result<(Patch, WriteOptions), ApiError> {
+        let media = negotiate::media(text(&self.headers, header::CONTENT_TYPE));
+        let patch = match media {
+            "application/json-patch+json" => Patch::Json(body.to_vec()),
+            "application/merge-patch+json" => Patch::Merge(body.to_vec()),
+            "application/strategic-merge-patch+json" if kind.custom.is_none() => {
+                Patch::Strategic(body.to_vec())
+            }
+            "application/apply-patch+yaml" => {
+                let options = self.options("ApplyOptions")?;
+                let wanted = read_document(Format::Yaml, body);
+                let wanted = wanted
+                    .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {}", e.message)))?;
+                return Ok((Patch::Apply(wanted), options));
+            }
+            _ => return Err(unsupported_patch(kind)),
+        };
+        Ok((patch, self.options("PatchOptions")?))
+    }
+
+    fn delete_options(&self, body: &[u8]) -> Result<super::delete::DeleteOptions, ApiError> {
+        let write = self.options("DeleteOptions")?;
+        if body.is_empty() {
+            return self.parameters.delete_options(write);
+        }
+        let body: Value = read_document(self.body_format()?, body)?;
+        options::delete_options(&body, &WriteOptions { dry_run: false, ..write })
+    }
+}
+
+/// Reads a body up to the limit. What is beyond it is read and dropped, within reason, for a client
+/// that is cut off while sending never sees the answer.
+async fn read_body(body: Incoming) -> Result<Bytes, ApiError> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let read = tokio::time::timeout(BODY_TIMEOUT, collect(body)).await;
+    read.unwrap_or_else(|_| Err(ApiError::new(408, "Timeout", "the body did not arrive in time")))
+}
+
+async fn collect(mut body: Incoming) -> Result<Bytes, ApiError> {
+    let mut kept = BytesMut::new();
+    let mut seen = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| ApiError::bad_request(format!("the body could not be read: {e}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        seen += data.len();
+        if seen <= BODY_MAX_BYTES {
+            kept.extend_from_slice(&data);
+        } else if seen > BODY_DROPPED_MAX_BYTES {
+            break;
+        }
+    }
+    match seen > BODY_MAX_BYTES {
+        true => Err(ApiError::too_large(&format!("limit is {BODY_MAX_BYTES}"))),
+        false => Ok(kept.freeze()),
+    }
+}

@@ -1,0 +1,644 @@
+//! Create, update and patch: one path from a wish to a committed object.
+//!
+//! Every write runs the same stations: shape, admission, preparation, metadata, validation, commit.
+//! A commit that lost a race goes round again with the newer object.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::admission::{self, Review};
+use super::api::{Answer, Api, FieldValidation, Part, WriteOptions, Written, draft, load};
+use super::decode::{Read, read_patched, read_tree};
+use crate::kinds::{Admission, FieldError, Kind, Operation, Path, Subresource, meta};
+use crate::patch::managed::keep_times;
+use crate::patch::{self, PatchError};
+use crate::schema::decode::complete;
+use crate::status::ApiError;
+use crate::store::{Lost, Stored, key};
+
+/// Names tried for `generateName` before giving up.
+const GENERATED_NAMES_MAX: usize = 8;
+
+/// What another write in between is called.
+const CONFLICT: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// A change wanted of an object.
+#[derive(Clone, Debug)]
+pub enum Patch {
+    Json(Vec<u8>),
+    Merge(Vec<u8>),
+    Strategic(Vec<u8>),
+    /// Server-side apply: the fields the manager wants.
+    Apply(Value),
+}
+
+/// The object wanted, given the one there is.
+type Change<'a> = &'a (dyn Fn(&Value) -> Result<Read, ApiError> + Send + Sync);
+
+impl Api {
+    /// Creates an object from a tree made inside the process.
+    pub async fn create(
+        &self,
+        kind: &Arc<Kind>,
+        namespace: &str,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let object = read_tree(kind, object)?;
+        self.create_read(kind, namespace, Read { object, ..Read::default() }, options).await
+    }
+
+    /// Replaces an object by a tree made inside the process.
+    pub async fn update(
+        &self,
+        kind: &Arc<Kind>,
+        part: Part,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let object = read_tree(kind, object)?;
+        let (namespace, name) = (meta::namespace(&object).to_owned(), meta::name(&object).to_owned());
+        let read = Read { object, ..Read::default() };
+        self.update_read(kind, &namespace, &name, part, read, options).await
+    }
+
+    /// Changes an object in place, again after every lost race. `change` says false to leave it.
+    pub async fn edit(
+        &self,
+        kind: &Arc<Kind>,
+        (namespace, name): (&str, &str),
+        part: Part,
+        options: &WriteOptions,
+        change: &(dyn Fn(&mut Value) -> Result<bool, ApiError> + Send + Sync),
+    ) -> Result<Written, ApiError> {
+        let change = |current: &Value| {
+            let mut object = current.clone();
+            if change(&mut object)? {
+                object = read_tree(kind, object)?;
+            }
+            Ok(Read { object, ..Read::default() })
+        };
+        self.modify(kind, (namespace, name), part, &change, options).await
+    }
+
+    pub(super) async fn create_read(
+        &self,
+        kind: &Arc<Kind>,
+        namespace: &str,
+        read: Read,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let Read { mut object, mut warnings, is_tracked } = read;
+        match_namespace(kind, namespace, &mut object)?;
+        for field in ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"] {
+            meta::set(&mut object, field, None);
+        }
+        meta::set(&mut object, "deletionGracePeriodSeconds", None);
+        dedup_owners(&mut object, &mut warnings);
+        if !is_tracked {
+            self.track(kind, None, &mut object, Part::Main, options);
+        }
+        self.admit(kind, Operation::Create, Part::Main, &mut object, None, options, &mut warnings).await?;
+        let base = meta::text(&object, "generateName").to_owned();
+        let is_generated = meta::name(&object).is_empty() && !base.is_empty();
+        let tries = if is_generated { GENERATED_NAMES_MAX } else { 1 };
+        for _ in 0..tries {
+            if is_generated {
+                let name = meta::generate_name(&base, self.ids().next());
+                meta::set(&mut object, "name", Some(Value::from(name)));
+            }
+            let mut finished = object.clone();
+            self.prepare_created(kind, &mut finished)?;
+            warnings.extend((kind.hooks.warn)(&finished, None));
+            self.validate_admission(
+                kind,
+                Operation::Create,
+                Part::Main,
+                &finished,
+                None,
+                options,
+                &mut warnings,
+            )
+            .await?;
+            if options.dry_run {
+                return self.preview_created(kind, finished, warnings);
+            }
+            match self.table(kind).create(draft(kind, finished)) {
+                Ok(stored) => {
+                    self.after_write(kind, None, Some(&stored));
+                    return Ok(Written { answer: Answer::Stored(stored), created: true, warnings });
+                }
+                Err(_) if is_generated => continue,
+                Err(_) => {
+                    return Err(ApiError::already_exists(&kind.group, &kind.plural, meta::name(&object)));
+                }
+            }
+        }
+        Err(ApiError::generate_name_conflict(&kind.group, &kind.plural, meta::name(&object)))
+    }
+
+    fn preview_created(
+        &self,
+        kind: &Arc<Kind>,
+        object: Value,
+        warnings: Vec<String>,
+    ) -> Result<Written, ApiError> {
+        let (namespace, name) = (meta::namespace(&object), meta::name(&object));
+        if self.table(kind).get(&key(namespace, name)).is_some() {
+            return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
+        }
+        Ok(Written { answer: Answer::Tree(object), created: true, warnings })
+    }
+
+    /// Fills, prepares and judges a new object.
+    fn prepare_created(&self, kind: &Arc<Kind>, object: &mut Value) -> Result<(), ApiError> {
+        meta::fill_created(object, kind, self.ids().uid(), self.now());
+        if kind.has_status() {
+            remove(object, "status");
+        }
+        (kind.hooks.prepare_create)(object);
+        let mut errors = meta::validate_created(object, kind);
+        errors.extend(kind.validate(object, None));
+        errors.extend(super::crd::check(kind, object));
+        if !errors.is_empty() {
+            return Err(kind.invalid(meta::name(object), &errors));
+        }
+        if let Some(schema) = kind.builtin_schema() {
+            complete(object, schema);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn update_read(
+        &self,
+        kind: &Arc<Kind>,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        read: Read,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let Read { mut object, warnings, .. } = read;
+        match_namespace(kind, namespace, &mut object)?;
+        match_name(name, &object)?;
+        let is_absent = || self.table(kind).get(&key(namespace, name)).is_none();
+        if part == Part::Main && kind.create_on_update && is_absent() {
+            if !meta::text(&object, "resourceVersion").is_empty() {
+                let why = format!(
+                    "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+                     failed: UID in precondition: {}, UID in object meta: ",
+                    key(namespace, name),
+                    meta::uid(&object)
+                );
+                return Err(kind.conflict(name, &why));
+            }
+            return self
+                .create_read(kind, namespace, Read { object, warnings, is_tracked: false }, options)
+                .await;
+        }
+        let change =
+            |_: &Value| Ok(Read { object: object.clone(), warnings: warnings.clone(), is_tracked: false });
+        self.modify(kind, (namespace, name), part, &change, options).await
+    }
+
+    pub(super) async fn patch(
+        &self,
+        kind: &Arc<Kind>,
+        (namespace, name): (&str, &str),
+        part: Part,
+        patch: &Patch,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        if let Patch::Apply(wanted) = patch {
+            return self.apply(kind, (namespace, name), part, wanted, options).await;
+        }
+        let change = |current: &Value| {
+            let tree = apply_patch(kind, current.clone(), patch)?;
+            let read = read_patched(kind, tree, options.validation)?;
+            match_name(name, &read.object)?;
+            if kind.namespaced && meta::namespace(&read.object) != namespace {
+                return Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+            Ok(read)
+        };
+        self.modify(kind, (namespace, name), part, &change, options).await
+    }
+
+    /// Reads, changes and commits until no other writer comes between.
+    pub(super) async fn modify(
+        &self,
+        kind: &Arc<Kind>,
+        (namespace, name): (&str, &str),
+        part: Part,
+        change: Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let table = self.table(kind);
+        let key = key(namespace, name);
+        let mut stored = table.get(&key).ok_or_else(|| kind.not_found(name))?;
+        loop {
+            let current = load(kind, &stored);
+            let read = change(&current)?;
+            let (object, warnings) =
+                self.finish_change(kind, (namespace, name), part, read, &current, options).await?;
+            let draft = draft(kind, object.clone());
+            if draft.is_same_as(&stored) {
+                return Ok(Written { answer: Answer::Stored(stored), created: false, warnings });
+            }
+            if options.dry_run {
+                return Ok(Written { answer: Answer::Tree(object), created: false, warnings });
+            }
+            let result = match is_done_deleting(kind, &object, &current) {
+                true => table.remove(&key, stored.revision()),
+                false => table.replace(draft, stored.revision()),
+            };
+            match result {
+                Ok(new) => {
+                    self.after_write(kind, Some(&stored), table.get(&key).as_ref());
+                    return Ok(Written { answer: Answer::Stored(new), created: false, warnings });
+                }
+                Err(Lost::Changed(newer)) => stored = newer,
+                Err(Lost::Gone) => return Err(kind.not_found(name)),
+            }
+        }
+    }
+
+    /// Everything between the wish and the commit.
+    async fn finish_change(
+        &self,
+        kind: &Arc<Kind>,
+        (namespace, name): (&str, &str),
+        part: Part,
+        read: Read,
+        current: &Value,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<String>), ApiError> {
+        let Read { mut object, mut warnings, is_tracked } = read;
+        match_namespace(kind, namespace, &mut object)?;
+        check_preconditions(kind, name, part, &mut object, current)?;
+        dedup_owners(&mut object, &mut warnings);
+        if !is_tracked {
+            self.track(kind, Some(current), &mut object, part, options);
+        }
+        self.admit(kind, Operation::Update, part, &mut object, Some(current), options, &mut warnings).await?;
+        prepare_updated(kind, part, &mut object, current);
+        let mut errors = meta::validate_updated(&object, current, kind);
+        match part {
+            Part::Status => errors.extend((kind.hooks.validate_status)(&object, current)),
+            _ => errors.extend(kind.validate(&object, Some(current))),
+        }
+        if kind.custom.is_some() && part == Part::Status {
+            errors.extend(kind.validate(&object, Some(current)));
+        }
+        errors.extend(super::crd::check(kind, &object));
+        if !errors.is_empty() {
+            return Err(kind.invalid(name, &errors));
+        }
+        if part == Part::Main {
+            warnings.extend((kind.hooks.warn)(&object, Some(current)));
+        }
+        if let Some(schema) = kind.builtin_schema() {
+            complete(&mut object, schema);
+        }
+        keep_times(current, &mut object);
+        self.validate_admission(
+            kind,
+            Operation::Update,
+            part,
+            &object,
+            Some(current),
+            options,
+            &mut warnings,
+        )
+        .await?;
+        Ok((object, warnings))
+    }
+
+    /// The kind's own admission, then mutating webhooks.
+    #[expect(clippy::too_many_arguments, reason = "what admission sees")]
+    async fn admit(
+        &self,
+        kind: &Arc<Kind>,
+        operation: Operation,
+        part: Part,
+        object: &mut Value,
+        old: Option<&Value>,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), ApiError> {
+        let namespace = meta::namespace(object).to_owned();
+        self.check_namespace(kind, operation, &namespace, object)?;
+        let subresource = part.subresource();
+        (kind.hooks.admit)(&mut Admission {
+            cluster: self,
+            operation,
+            subresource,
+            namespace: &namespace,
+            user: &options.user.name,
+            object,
+            old,
+        })?;
+        let review = Review { kind, operation, subresource, old, options };
+        let Some(changed) = admission::mutate(self, &review, object, warnings).await? else { return Ok(()) };
+        *object = read_patched(kind, changed, FieldValidation::Ignore)?.object;
+        dedup_owners(object, warnings);
+        // The kind's own admission sees once more what webhooks made of the object.
+        (kind.hooks.admit)(&mut Admission {
+            cluster: self,
+            operation,
+            subresource,
+            namespace: &namespace,
+            user: &options.user.name,
+            object,
+            old,
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what admission sees")]
+    async fn validate_admission(
+        &self,
+        kind: &Arc<Kind>,
+        operation: Operation,
+        part: Part,
+        object: &Value,
+        old: Option<&Value>,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), ApiError> {
+        let review = Review { kind, operation, subresource: part.subresource(), old, options };
+        admission::validate(self, &review, object, warnings).await
+    }
+
+    /// Content needs a namespace that exists, and new content one that stays.
+    pub(super) fn check_namespace(
+        &self,
+        kind: &Kind,
+        operation: Operation,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<(), ApiError> {
+        if !kind.namespaced || operation == Operation::Delete {
+            return Ok(());
+        }
+        let found = self.store.table("", "namespaces").get(namespace);
+        let found = found.ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;
+        if operation != Operation::Create || found.field("status.phase") != "Terminating" {
+            return Ok(());
+        }
+        let name = [meta::name(object), meta::text(object, "generateName")];
+        let name = name.into_iter().find(|n| !n.is_empty()).unwrap_or("Unknown");
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        Err(kind.forbidden(name, &why).with_causes(vec![crate::status::Cause {
+            reason: "NamespaceTerminating".to_owned(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        }]))
+    }
+
+    /// What the server itself must do once a write is committed.
+    pub(super) fn after_write(&self, kind: &Kind, old: Option<&Arc<Stored>>, new: Option<&Arc<Stored>>) {
+        match (kind.storage_group.as_ref(), kind.plural.as_ref()) {
+            ("apiextensions.k8s.io", "customresourcedefinitions") => self.crd_written(old, new),
+            ("admissionregistration.k8s.io", _) => self.webhooks.forget(),
+            _ => {}
+        }
+    }
+}
+
+/// Removes a top-level field.
+pub(super) fn remove(object: &mut Value, field: &str) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove(field);
+    }
+}
+
+/// Puts a top-level field as it is in `from`.
+pub(super) fn restore(object: &mut Value, from: &Value, field: &str) {
+    let Some(fields) = object.as_object_mut() else { return };
+    match from.get(field) {
+        Some(value) => fields.insert(field.to_owned(), value.clone()),
+        None => fields.remove(field),
+    };
+}
+
+fn match_namespace(kind: &Kind, namespace: &str, object: &mut Value) -> Result<(), ApiError> {
+    let wanted = if kind.namespaced { namespace } else { "" };
+    let found = meta::namespace(object);
+    if found != wanted && !found.is_empty() && !wanted.is_empty() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let wanted = (!wanted.is_empty()).then(|| Value::from(wanted));
+    meta::set(object, "namespace", wanted);
+    Ok(())
+}
+
+fn match_name(name: &str, object: &Value) -> Result<(), ApiError> {
+    let found = meta::name(object);
+    if found.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if found != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({found}) does not match the name on the URL ({name})"
+        )));
+    }
+    Ok(())
+}
+
+/// The writer must have seen this object: same UID if given, same version if given.
+fn check_preconditions(
+    kind: &Kind,
+    name: &str,
+    part: Part,
+    object: &mut Value,
+    current: &Value,
+) -> Result<(), ApiError> {
+    let (uid, is) = (meta::uid(object), meta::uid(current));
+    if !uid.is_empty() && uid != is {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {is}");
+        return Err(kind.conflict(name, &why));
+    }
+    let version = meta::text(object, "resourceVersion");
+    let is = meta::text(current, "resourceVersion");
+    match version {
+        "" | "0" if kind.unconditional_update || part == Part::Resize => {
+            meta::set(object, "resourceVersion", Some(Value::from(is)));
+            Ok(())
+        }
+        "" | "0" => {
+            let root = Path::root("metadata");
+            let error =
+                FieldError::invalid(&root.child("resourceVersion"), 0, "must be specified for an update");
+            Err(ApiError::invalid(&kind.group, &kind.plural, name, &[error]))
+        }
+        _ if version == is => Ok(()),
+        _ if version.parse::<u64>().is_err() => {
+            let root = Path::root("metadata");
+            let why = format!("strconv.ParseUint: parsing {}: invalid syntax", crate::kinds::quote(version));
+            let error = FieldError::invalid(&root.child("resourceVersion"), version, why);
+            Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]))
+        }
+        _ => Err(kind.conflict(name, CONFLICT)),
+    }
+}
+
+/// Keeps what this part of the object may not change.
+fn prepare_updated(kind: &Kind, part: Part, object: &mut Value, current: &Value) {
+    meta::carry_over(object, current);
+    match part {
+        Part::Main | Part::Scale => {
+            if kind.has_status() {
+                restore(object, current, "status");
+            }
+            (kind.hooks.prepare_update)(object, current);
+            if kind.has_generation {
+                count_generation(kind, object, current);
+            }
+        }
+        Part::Status => {
+            keep_all_but(object, current, &["status", "metadata"]);
+            (kind.hooks.prepare_status)(object, current);
+        }
+        Part::Finalize => {
+            let finalizers = object["spec"]["finalizers"].take();
+            keep_all_but(object, current, &["metadata"]);
+            object["spec"]["finalizers"] = finalizers;
+        }
+        Part::EphemeralContainers | Part::Resize => {
+            let wanted = object["spec"].take();
+            keep_all_but(object, current, &["metadata"]);
+            match part {
+                Part::Resize => resize(object, &wanted),
+                _ => object["spec"]["ephemeralContainers"] = wanted["ephemeralContainers"].clone(),
+            }
+            if kind.has_generation {
+                meta::bump_generation(object, current);
+            }
+        }
+    }
+}
+
+/// A custom kind without the status subresource counts changes of status, too.
+fn count_generation(kind: &Kind, object: &mut Value, current: &Value) {
+    if kind.custom.is_some() && !kind.has_status() && object.get("status") != current.get("status") {
+        let next = meta::generation(current) + 1;
+        return meta::set(object, "generation", Some(Value::from(next)));
+    }
+    meta::bump_generation(object, current);
+}
+
+fn keep_all_but(object: &mut Value, current: &Value, own: &[&str]) {
+    let mut kept = current.clone();
+    for field in own {
+        restore(&mut kept, object, field);
+    }
+    *object = kept;
+}
+
+/// Only the resources and resize policies of containers that exist.
+fn resize(object: &mut Value, wanted: &Value) {
+    for list in ["containers", "initContainers"] {
+        let wanted = wanted[list].as_array();
+        let Some(containers) = object["spec"][list].as_array_mut() else { continue };
+        for container in containers {
+            let same = |w: &&Value| w["name"] == container["name"];
+            let Some(found) = wanted.and_then(|w| w.iter().find(same)) else { continue };
+            for field in ["resources", "resizePolicy"] {
+                restore(container, found, field);
+            }
+        }
+    }
+}
+
+/// The last finalizer of an object under deletion is gone: so is the object.
+fn is_done_deleting(kind: &Kind, object: &Value, current: &Value) -> bool {
+    let grace = meta::of(current).and_then(|m| m.get("deletionGracePeriodSeconds")).and_then(Value::as_i64);
+    let is_namespace = kind.group.is_empty() && kind.kind == "Namespace";
+    let spec = object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+    match is_namespace {
+        true => meta::is_deleting(current) && spec && meta::finalizers(object).is_empty(),
+        false => grace == Some(0) && meta::finalizers(object).is_empty(),
+    }
+}
+
+/// Equal owner references once, with a warning.
+fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
+    let Some(owners) = meta::of_mut(object).get_mut("ownerReferences").and_then(Value::as_array_mut) else {
+        return;
+    };
+    let mut seen: Vec<Value> = Vec::new();
+    let mut twice = Vec::new();
+    for owner in owners.drain(..) {
+        match seen.contains(&owner) {
+            true => twice.push(owner["uid"].as_str().unwrap_or_default().to_owned()),
+            false => seen.push(owner),
+        }
+    }
+    *owners = seen;
+    if !twice.is_empty() {
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
+    }
+}
+
+fn apply_patch(kind: &Kind, current: Value, patch: &Patch) -> Result<Value, ApiError> {
+    let result = match patch {
+        Patch::Json(patch) => patch::json::apply(current, patch),
+        Patch::Merge(patch) => patch::merge::apply(current, patch),
+        Patch::Strategic(patch) => match kind.builtin_schema() {
+            Some(schema) => patch::strategic::apply(current, patch, schema),
+            None => return Err(unsupported_patch(kind)),
+        },
+        Patch::Apply(_) => return Err(ApiError::internal("apply patches have their own path")),
+    };
+    result.map_err(|error| match error {
+        PatchError::Malformed(why) => ApiError::bad_request(why),
+        PatchError::TooLarge(why) => ApiError::too_large(&why),
+        PatchError::DoesNotApply(_) => {
+            ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request")
+                .with_causes(Vec::new())
+        }
+        PatchError::Unexpected(why) => ApiError::new(500, "", why),
+    })
+}
+
+/// What a kind accepts as content type of a patch.
+pub(super) fn patch_types(kind: &Kind) -> &'static str {
+    match kind.custom {
+        Some(_) => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        None => {
+            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
+             application/apply-patch+yaml"
+        }
+    }
+}
+
+pub(super) fn unsupported_patch(kind: &Kind) -> ApiError {
+    ApiError::unsupported_media_type(patch_types(kind))
+}
+
+/// The part of an object that a subresource of this name writes.
+pub(super) fn part(kind: &Kind, subresource: &str) -> Option<Part> {
+    if subresource.is_empty() {
+        return Some(Part::Main);
+    }
+    match kind.find_subresource(subresource)? {
+        Subresource::Status => Some(Part::Status),
+        Subresource::EphemeralContainers => Some(Part::EphemeralContainers),
+        Subresource::Resize => Some(Part::Resize),
+        Subresource::Finalize => Some(Part::Finalize),
+        Subresource::Scale(_) | Subresource::Binding | Subresource::Eviction => None,
+    }
+}
