@@ -31,6 +31,7 @@ pub mod list;
 mod negotiate;
 mod openapi;
 mod options;
+mod protection;
 mod protobuf;
 mod render;
 mod reviews;

@@ -217,6 +217,11 @@ impl Call<'_> {
                 let format = self.body_format()?;
                 let options = self.options("CreateOptions")?;
                 let read = read(kind, format, body, options.validation)?;
+                if kind.group.is_empty() && kind.plural == "bindings" {
+                    let place = (place.namespace.as_str(), meta::name(&read.object));
+                    let status = api.bind(place, &read.object, &options).await?;
+                    return Ok(render::tree(201, &status, self.wanted));
+                }
                 if let Some(answer) = reviews::answer(kind, read.object.clone(), &options.user) {
                     return Ok(render::tree(201, &answer, self.wanted));
                 }
