@@ -218,8 +218,13 @@ impl Call<'_> {
                 let options = self.options("CreateOptions")?;
                 let read = read(kind, format, body, options.validation)?;
                 if kind.group.is_empty() && kind.plural == "bindings" {
-                    let place = (place.namespace.as_str(), meta::name(&read.object));
-                    let status = api.bind(place, &read.object, &options).await?;
+                    let mut binding = read.object;
+                    // Only through pods/binding does a pod take over its node's topology.
+                    if binding["target"]["kind"] == "Node" {
+                        binding["target"]["kind"] = "".into();
+                    }
+                    let place = (place.namespace.as_str(), crate::kinds::meta::name(&binding));
+                    let status = api.bind(place, &binding, &options).await?;
                     return Ok(render::tree(201, &status, self.wanted));
                 }
                 if let Some(answer) = reviews::answer(kind, read.object.clone(), &options.user) {
