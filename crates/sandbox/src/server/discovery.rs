@@ -4,10 +4,13 @@ use serde_json::{Value, json};
 
 use crate::kinds::{Group, Kind, Registry, Subresource, Version};
 
+/// The Kubernetes whose API this is.
+pub const KUBERNETES_VERSION: &str = "v1.35.4+koord";
+
 /// `/version`: the Kubernetes whose behaviour this is.
 pub(super) fn version() -> Value {
     json!({
-        "major": "1", "minor": "35", "gitVersion": "v1.35.4+koord", "gitCommit": "", "gitTreeState": "clean",
+        "major": "1", "minor": "35", "gitVersion": KUBERNETES_VERSION, "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
         "emulationMajor": "1", "emulationMinor": "35", "minCompatibilityMajor": "1", "minCompatibilityMinor": "34",
         "platform": format!("{}/{}", std::env::consts::OS, platform()),
