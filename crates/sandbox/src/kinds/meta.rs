@@ -134,10 +134,9 @@ pub fn fill_created(object: &mut Value, kind: &Kind, uid: String, now: Timestamp
     }
     meta.insert("uid".to_owned(), Value::from(uid));
     meta.insert("creationTimestamp".to_owned(), Value::from(format_time(now)));
-    match has_generation {
-        true => meta.insert("generation".to_owned(), Value::from(1)),
-        false => meta.remove("generation"),
-    };
+    if has_generation {
+        meta.insert("generation".to_owned(), Value::from(1));
+    }
 }
 
 /// What an update cannot change, put back; what it may leave out, filled in.

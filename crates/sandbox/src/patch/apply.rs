@@ -231,6 +231,8 @@ fn check_config(config: &Value, context: &Context<'_>) -> Result<(), ApplyError>
             format!("errors:\n{}", several.iter().map(|text| format!("  {text}\n")).collect::<String>())
         }
     };
+    // The core group is written with its slash.
+    let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
     Err(ApplyError::Failed(format!(
         "failed to create typed patch object ({}/{}; {version}, Kind={kind}): {list}",
         meta("namespace"),

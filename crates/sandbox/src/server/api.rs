@@ -191,8 +191,10 @@ impl Api {
     fn make_namespaces(&self) {
         let kind = Kind::builtin("v1", "Namespace", "namespaces");
         let table = self.table(&kind);
+        let kind = self.kind("", "namespaces").map_or_else(|_| Arc::new(kind), |kind| kind);
+        let options = WriteOptions::by("kube-apiserver");
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            let object = json!({
+            let mut object = json!({
                 "kind": "Namespace", "apiVersion": "v1",
                 "metadata": {
                     "name": name, "uid": self.ids.uid(),
@@ -202,6 +204,7 @@ impl Api {
                 "spec": {"finalizers": ["kubernetes"]},
                 "status": {"phase": "Active"},
             });
+            self.track(&kind, None, &mut object, Part::Main, &options);
             // Cannot be there yet: the table is new.
             let _ = table.create(Draft::new(&object, vec![("status.phase".into(), "Active".to_owned())]));
         }

@@ -95,7 +95,7 @@ impl Api {
             ignored: ignored(kind, part),
         };
         let merged = apply::apply(live, wanted, options.force, &context).map_err(refusal)?;
-        let read = read_patched(kind, merged, options.validation)?;
+        let read = read_patched(kind, merged, None, &[], options.validation)?;
         Ok(Read { is_tracked: true, ..read })
     }
 }
