@@ -12,6 +12,9 @@ use crate::talk::find;
 /// Headers that clients act on.
 const HEADERS: [&str; 4] = ["content-type", "warning", "retry-after", "allow"];
 
+/// What stands before the values in messages about faults.
+const QUOTED: &str = "Invalid value: ";
+
 /// Columns of Tables that tell how long ago something was.
 const AGES: [&str; 5] = ["Age", "Duration", "Last Seen", "First Seen", "Last Schedule"];
 
@@ -31,6 +34,8 @@ pub(crate) struct Names {
     uids: Vec<String>,
     versions: Vec<String>,
     suffixes: Vec<String>,
+    /// Which columns of the last Table are ages: later events of a watch do not repeat the columns.
+    ages: Vec<bool>,
 }
 
 impl Names {
@@ -82,7 +87,8 @@ impl Names {
     }
 
     fn object(&mut self, fields: &mut Map<String, Value>) {
-        hide_ages(fields);
+        self.hide_ages(fields);
+        tell_once(fields);
         let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
         let is_whole = kind.ends_with("List") || kind == "Table";
         let is_bookmark = fields.get("type").is_some_and(|t| t == "BOOKMARK");
@@ -104,7 +110,47 @@ impl Names {
         }
     }
 
+    fn hide_ages(&mut self, table: &mut Map<String, Value>) {
+        if let Some(columns) = table.get("columnDefinitions").and_then(Value::as_array) {
+            let is_age = |c: &Value| c["name"].as_str().is_some_and(|name| AGES.contains(&name));
+            self.ages = columns.iter().map(is_age).collect();
+        }
+        for row in table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+            for (cell, is_age) in row["cells"].as_array_mut().into_iter().flatten().zip(&self.ages) {
+                if *is_age && cell.as_str().is_some_and(|text| text != "<unknown>") {
+                    *cell = Value::from("<age>");
+                }
+            }
+        }
+    }
+
+    /// Objects quoted in messages: the order of their fields is Go's, and means nothing.
+    fn quoted(&mut self, text: &str) -> String {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once(QUOTED) {
+            out.push_str(before);
+            out.push_str(QUOTED);
+            let mut values = serde_json::Deserializer::from_str(after).into_iter::<Value>();
+            let first = values.next().and_then(Result::ok);
+            let end = values.byte_offset();
+            let tree = match first {
+                Some(Value::String(text)) => serde_json::from_str(&text).ok(),
+                other => other,
+            };
+            rest = after;
+            if let Some(mut tree @ (Value::Object(_) | Value::Array(_))) = tree {
+                self.value(&mut tree);
+                out.push_str(&tree.to_string());
+                rest = &after[end..];
+            }
+        }
+        out.push_str(rest);
+        out
+    }
+
     fn text(&mut self, text: &str) -> String {
+        let text = &self.quoted(text);
         let mut text = UID
             .replace_all(text, |found: &Captures<'_>| name_of(&mut self.uids, &found[0], "uid"))
             .into_owned();
@@ -168,18 +214,13 @@ fn hide_field(fields: &mut Map<String, Value>, field: &str) {
     }
 }
 
-fn hide_ages(table: &mut Map<String, Value>) {
-    let columns: Vec<bool> = match table.get("columnDefinitions").and_then(Value::as_array) {
-        Some(columns) => {
-            columns.iter().map(|c| c["name"].as_str().is_some_and(|name| AGES.contains(&name))).collect()
-        }
-        None => return,
-    };
-    for row in table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
-        for (cell, is_age) in row["cells"].as_array_mut().into_iter().flatten().zip(&columns) {
-            if *is_age && cell.as_str().is_some_and(|text| text != "<unknown>") {
-                *cell = Value::from("<age>");
-            }
-        }
-    }
+/// kube-apiserver checks metadata of updates several times and lists every fault as often; kubectl shows each once.
+fn tell_once(details: &mut Map<String, Value>) {
+    let Some(causes) = details.get_mut("causes").and_then(Value::as_array_mut) else { return };
+    let mut seen: Vec<Value> = Vec::new();
+    causes.retain(|cause| {
+        let is_new = !seen.contains(cause);
+        seen.push(cause.clone());
+        is_new
+    });
 }

@@ -201,10 +201,10 @@ impl Api {
                     "creationTimestamp": crate::kinds::meta::format_time(self.now()),
                     "labels": {"kubernetes.io/metadata.name": name},
                 },
-                "spec": {"finalizers": ["kubernetes"]},
-                "status": {"phase": "Active"},
             });
             self.track(&kind, None, &mut object, Part::Main, &options);
+            object["spec"] = json!({"finalizers": ["kubernetes"]});
+            object["status"] = json!({"phase": "Active"});
             // Cannot be there yet: the table is new.
             let _ = table.create(Draft::new(&object, vec![("status.phase".into(), "Active".to_owned())]));
         }

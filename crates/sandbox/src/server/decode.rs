@@ -36,6 +36,8 @@ pub struct Read {
     pub warnings: Vec<String>,
     /// Its managed fields are up to date already.
     pub is_tracked: bool,
+    /// Made from the object there is: its UID is no precondition but a field that may not change.
+    pub is_patched: bool,
 }
 
 /// Reads a body sent to create or replace an object of `kind`.
@@ -63,7 +65,7 @@ pub fn read(kind: &Kind, format: Format, body: &[u8], validation: FieldValidatio
     set_type(kind, &mut object);
     strict.extend(shape(kind, &mut object).map_err(|why| mishandled(kind, &why))?);
     let warnings = judge(strict, validation).map_err(|why| mishandled(kind, &why))?;
-    Ok(Read { object, warnings, is_tracked: false })
+    Ok(Read { object, warnings, ..Read::default() })
 }
 
 /// Reads what a patch made of an object; faults are those of the patch. `blamed` is what messages show, the object
@@ -90,7 +92,7 @@ pub fn read_patched(
     strict.splice(0..0, twice.iter().cloned());
     strict.extend(shape(kind, &mut object).map_err(&invalid)?);
     let warnings = judge(strict, validation).map_err(&invalid)?;
-    Ok(Read { object, warnings, is_tracked: false })
+    Ok(Read { object, warnings, is_patched: true, ..Read::default() })
 }
 
 /// Reads an object made inside the process.

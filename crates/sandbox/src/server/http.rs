@@ -298,9 +298,7 @@ impl Call<'_> {
         let api = &self.shared.api;
         let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
         match self.method {
-            Method::GET if place.is_watch || self.parameters.list_options()?.watch => {
-                self.list(kind, place, name)
-            }
+            Method::GET if place.is_watch => self.list(kind, place, name),
             Method::GET | Method::HEAD if kind.allows("get") => {
                 let stored = api.get(kind, namespace, name)?;
                 self.check_revision()?;
@@ -431,9 +429,10 @@ impl Call<'_> {
             }
             "application/apply-patch+yaml" => {
                 let options = self.options("ApplyOptions")?;
-                let wanted = read_document(Format::Yaml, body);
-                let wanted = wanted
-                    .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {}", e.message)))?;
+                let wanted = read_document(Format::Yaml, body).map_err(|e| {
+                    let why = e.message;
+                    ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: yaml: {why}"))
+                })?;
                 return Ok((Patch::Apply(wanted), options));
             }
             _ if kind.custom.is_none() => return Err(ApiError::unsupported_by_route()),

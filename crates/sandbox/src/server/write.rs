@@ -90,7 +90,7 @@ impl Api {
         read: Read,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let Read { mut object, mut warnings, is_tracked } = read;
+        let Read { mut object, mut warnings, is_tracked, .. } = read;
         match_namespace(kind, namespace, &mut object)?;
         if !["", "0"].contains(&meta::text(&object, "resourceVersion")) {
             return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
@@ -198,11 +198,11 @@ impl Api {
                 return Err(kind.conflict(name, &why));
             }
             return self
-                .create_read(kind, namespace, Read { object, warnings, is_tracked: false }, options)
+                .create_read(kind, namespace, Read { object, warnings, ..Read::default() }, options)
                 .await;
         }
         let change =
-            |_: &Value| Ok(Read { object: object.clone(), warnings: warnings.clone(), is_tracked: false });
+            |_: &Value| Ok(Read { object: object.clone(), warnings: warnings.clone(), ..Read::default() });
         self.modify(kind, (namespace, name), part, &change, options).await
     }
 
@@ -263,14 +263,17 @@ impl Api {
             if options.dry_run {
                 return Ok(Written { answer: Answer::Tree(object), created: false, warnings });
             }
-            let result = match is_done_deleting(kind, &object, &current) {
+            let is_done = is_done_deleting(kind, &object, &current);
+            let result = match is_done {
                 true => table.remove(&key, stored.revision()),
                 false => table.replace(draft, stored.revision()),
             };
             match result {
                 Ok(new) => {
                     self.after_write(kind, Some(&stored), table.get(&key).as_ref());
-                    return Ok(Written { answer: Answer::Stored(new), created: false, warnings });
+                    // Who took the last finalizer away sees the object as it would have been.
+                    let answer = if is_done { Answer::Tree(object) } else { Answer::Stored(new) };
+                    return Ok(Written { answer, created: false, warnings });
                 }
                 Err(Lost::Changed(newer)) => stored = newer,
                 Err(Lost::Gone) => return Err(kind.not_found(name)),
@@ -288,8 +291,11 @@ impl Api {
         current: &Value,
         options: &WriteOptions,
     ) -> Result<(Value, Vec<String>), ApiError> {
-        let Read { mut object, mut warnings, is_tracked } = read;
+        let Read { mut object, mut warnings, is_tracked, is_patched } = read;
         match_namespace(kind, namespace, &mut object)?;
+        if !is_patched {
+            check_uid(kind, name, &object, current)?;
+        }
         check_preconditions(kind, name, part, &mut object, current)?;
         dedup_owners(&mut object, &mut warnings);
         if !is_tracked {
@@ -478,7 +484,21 @@ fn registry_key(kind: &Kind, namespace: &str, name: &str) -> String {
     format!("/registry/{folder}/{}", key(namespace, name))
 }
 
-/// The writer must have seen this object: same UID if given, same version if given.
+/// Whoever replaces an object by UID means that very one.
+fn check_uid(kind: &Kind, name: &str, object: &Value, current: &Value) -> Result<(), ApiError> {
+    let (uid, is) = (meta::uid(object), meta::uid(current));
+    if uid.is_empty() || uid == is {
+        return Ok(());
+    }
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+         failed: UID in precondition: {uid}, UID in object meta: {is}",
+        registry_key(kind, meta::namespace(current), name)
+    );
+    Err(kind.conflict(name, &why))
+}
+
+/// The writer must have seen this version, if it names one.
 fn check_preconditions(
     kind: &Kind,
     name: &str,
@@ -486,15 +506,6 @@ fn check_preconditions(
     object: &mut Value,
     current: &Value,
 ) -> Result<(), ApiError> {
-    let (uid, is) = (meta::uid(object), meta::uid(current));
-    if !uid.is_empty() && uid != is {
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
-             failed: UID in precondition: {uid}, UID in object meta: {is}",
-            registry_key(kind, meta::namespace(current), name)
-        );
-        return Err(kind.conflict(name, &why));
-    }
     let version = meta::text(object, "resourceVersion");
     let is = meta::text(current, "resourceVersion");
     match version {
