@@ -1,11 +1,18 @@
 //! What the server serves, told in both ways clients ask.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tokio_rustls::rustls::SupportedCipherSuite;
+use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
 use crate::kinds::{Group, Kind, Registry, Subresource, Version};
 
 /// The Kubernetes whose API this is.
 pub const KUBERNETES_VERSION: &str = "v1.35.4+koord";
+
+/// Of a SHA-256, so many bytes stand in a storage version hash.
+const HASH_BYTES: usize = 8;
 
 /// `/version`: the Kubernetes whose behaviour this is.
 pub(super) fn version() -> Value {
@@ -59,10 +66,16 @@ pub(super) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
     let mut list = Vec::new();
     for kind in found.kinds.values() {
         list.push(resource(kind));
-        list.extend(kind.subresources.iter().map(|s| subresource(kind, s)));
+        let mut parts: Vec<&Subresource> = kind.subresources.iter().collect();
+        parts.sort_by_key(|part| part.name());
+        list.extend(parts.into_iter().map(|part| subresource(kind, part)));
     }
     let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": list}))
+    let mut document = json!({"kind": "APIResourceList", "groupVersion": name, "resources": list});
+    if !group.is_empty() {
+        document["apiVersion"] = json!("v1");
+    }
+    Some(document)
 }
 
 fn resource(kind: &Kind) -> Value {
@@ -74,7 +87,22 @@ fn resource(kind: &Kind) -> Value {
     if !kind.categories.is_empty() {
         entry["categories"] = json!(kind.categories);
     }
+    if kind.allows("list") {
+        entry["storageVersionHash"] = json!(storage_hash(kind));
+    }
     entry
+}
+
+/// Tells clients whether two versions of a resource are stored alike.
+fn storage_hash(kind: &Kind) -> String {
+    let version = match &kind.custom {
+        Some(custom) => custom.storage_api_version.rsplit('/').next().unwrap_or_default(),
+        None => &kind.version,
+    };
+    let name = format!("{}/{version}/{}", kind.storage_group, kind.kind);
+    let SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else { return String::new() };
+    let digest = suite.common.hash_provider.hash(name.as_bytes());
+    STANDARD.encode(&digest.as_ref()[..HASH_BYTES])
 }
 
 fn subresource(kind: &Kind, part: &Subresource) -> Value {
@@ -141,7 +169,9 @@ fn aggregated_resource(kind: &Kind) -> Value {
     if !kind.categories.is_empty() {
         entry["categories"] = json!(kind.categories);
     }
-    let parts = kind.subresources.iter().map(|part| {
+    let mut parts: Vec<&Subresource> = kind.subresources.iter().collect();
+    parts.sort_by_key(|part| part.name());
+    let parts = parts.into_iter().map(|part| {
         json!({"subresource": part.name(), "responseKind": type_(response_kind(kind, part)), "verbs": verbs(part)})
     });
     let parts: Vec<Value> = parts.collect();

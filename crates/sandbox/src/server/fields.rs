@@ -63,7 +63,8 @@ impl Api {
         check_identity(kind, (namespace, name), wanted)?;
         loop {
             if self.table(kind).get(&key(namespace, name)).is_none() && part == Part::Main {
-                let read = self.merge_applied(kind, None, part, wanted, options)?;
+                let mut read = self.merge_applied(kind, None, part, wanted, options)?;
+                meta::set(&mut read.object, "resourceVersion", None);
                 match self.create_read(kind, namespace, read, options).await {
                     // Somebody was faster: then there is an object to merge into.
                     Err(error) if error.reason == "AlreadyExists" => continue,
@@ -95,7 +96,7 @@ impl Api {
             ignored: ignored(kind, part),
         };
         let merged = apply::apply(live, wanted, options.force, &context).map_err(refusal)?;
-        let read = read_patched(kind, merged, options.validation)?;
+        let read = read_patched(kind, merged, None, &[], options.validation)?;
         Ok(Read { is_tracked: true, ..read })
     }
 }

@@ -74,6 +74,20 @@ impl Clause<'_> {
     }
 }
 
+/// What the route of a built-in resource can produce at all.
+pub(super) fn check_route(header: &str, is_collection: bool) -> Result<(), ApiError> {
+    let is_known = |media: &str| ["*/*", "application/json", "application/yaml", PROTOBUF].contains(&media);
+    if header.trim().is_empty() || clauses(header).iter().any(|clause| is_known(clause.media)) {
+        return Ok(());
+    }
+    let streams = match is_collection {
+        true => ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+        false => "",
+    };
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {ACCEPTED}{streams}");
+    Err(ApiError::new(406, "NotAcceptable", message).with_causes(Vec::new()))
+}
+
 /// Chooses the answer for a resource.
 pub(super) fn accept(header: &str) -> Result<Wanted, ApiError> {
     if header.trim().is_empty() {
