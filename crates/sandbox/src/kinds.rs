@@ -19,6 +19,7 @@ mod apiextensions;
 mod apps;
 mod batch;
 mod cell;
+mod check;
 mod coordination;
 mod core;
 mod custom;
@@ -32,9 +33,11 @@ mod pod_template;
 mod policy;
 mod rbac;
 mod resource;
+mod resources;
 mod reviews;
 mod scheduling;
 mod storage;
+mod tree;
 
 pub use crate::schema::fault::quote;
 pub use crate::schema::{Fault, FieldError};
@@ -72,6 +75,8 @@ pub struct Kind {
     pub orphans_by_default: bool,
     /// A delete answers with the object instead of a Status.
     pub returns_deleted: bool,
+    /// A creator may set the status, too.
+    pub status_on_create: bool,
     pub hooks: Hooks,
     /// Only of CRDs.
     pub custom: Option<Arc<Custom>>,
@@ -93,8 +98,12 @@ pub struct Hooks {
     /// Object, and the old one on update. Metadata is checked by the framework before.
     pub validate: fn(&Value, Option<&Value>) -> Vec<FieldError>,
     pub validate_status: fn(&Value, &Value) -> Vec<FieldError>,
+    /// Subresource, new, old: an update of one part has rules of its own. None: as any update.
+    pub validate_part: Option<fn(&str, &Value, &Value) -> Vec<FieldError>>,
     /// What Kubernetes' own admission plugins do to this kind: may look at other objects.
     pub admit: fn(&mut Admission<'_>) -> Result<(), ApiError>,
+    /// What they refuse, once the object is final and valid.
+    pub approve: fn(&Approval<'_>) -> Result<(), ApiError>,
     /// `Warning` headers for create (old is None) and update.
     pub warn: fn(&Value, Option<&Value>) -> Vec<String>,
     /// Fields a fieldSelector may name, besides metadata.name and metadata.namespace.
@@ -126,7 +135,9 @@ impl Default for Hooks {
             prepare_status: |_, _| {},
             validate: |_, _| Vec::new(),
             validate_status: |_, _| Vec::new(),
+            validate_part: None,
             admit: |_| Ok(()),
+            approve: |_| Ok(()),
             warn: |_, _| Vec::new(),
             fields: |_| Vec::new(),
             field_names: &[],
@@ -147,6 +158,17 @@ pub struct Admission<'a> {
     pub user: &'a str,
     /// The new object; Null on delete.
     pub object: &'a mut Value,
+    pub old: Option<&'a Value>,
+}
+
+/// One write as it will be committed.
+pub struct Approval<'a> {
+    pub cluster: &'a dyn Cluster,
+    pub kind: &'a Kind,
+    pub operation: Operation,
+    /// Empty, or `status`, `resize`, …
+    pub subresource: &'a str,
+    pub object: &'a Value,
     pub old: Option<&'a Value>,
 }
 
@@ -274,6 +296,7 @@ impl Kind {
             unconditional_update: true,
             orphans_by_default: false,
             returns_deleted: false,
+            status_on_create: false,
             hooks: Hooks::default(),
             custom: None,
         }

@@ -134,6 +134,7 @@ fn version_kind(spec: &Value, version: &Value, at: usize, storage: &str) -> Resu
         unconditional_update: false,
         orphans_by_default: false,
         returns_deleted: false,
+        status_on_create: false,
         hooks: Hooks {
             // Without the status subresource, status is a field like any other.
             prepare_status: if has_status { meta::reset_for_status } else { |_, _| {} },

@@ -294,7 +294,8 @@ pub fn validate_labels(labels: Option<&Value>, path: &Path<'_>) -> Vec<FieldErro
     errors
 }
 
-fn validate_annotations(object: &Value, path: &Path<'_>) -> Vec<FieldError> {
+/// Faults of the annotations of an object or template.
+pub fn validate_annotations(object: &Value, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut bytes = 0i64;
     let annotations = of(object).and_then(|m| m.get("annotations")).and_then(Value::as_object);

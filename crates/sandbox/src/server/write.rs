@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::admission::{self, Review};
 use super::api::{Answer, Api, FieldValidation, Part, WriteOptions, Written, draft, load};
 use super::decode::{Read, read_patched, read_tree};
-use crate::kinds::{Admission, FieldError, Kind, Operation, Path, Subresource, meta};
+use crate::kinds::{Admission, Approval, FieldError, Kind, Operation, Path, Subresource, meta};
 use crate::patch::managed::keep_times;
 use crate::patch::{self, PatchError};
 use crate::schema::decode::complete;
@@ -155,7 +155,7 @@ impl Api {
     /// Fills, prepares and judges a new object.
     fn prepare_created(&self, kind: &Arc<Kind>, object: &mut Value) -> Result<(), ApiError> {
         meta::fill_created(object, kind, self.ids().uid(), self.now());
-        if kind.has_status() {
+        if kind.has_status() && !kind.status_on_create {
             remove(object, "status");
         }
         (kind.hooks.prepare_create)(object);
@@ -289,7 +289,11 @@ impl Api {
         let mut errors = meta::validate_updated(&object, current, kind);
         match part {
             Part::Status => errors.extend((kind.hooks.validate_status)(&object, current)),
-            _ => errors.extend(kind.validate(&object, Some(current))),
+            Part::Main => errors.extend(kind.validate(&object, Some(current))),
+            _ => errors.extend(match kind.hooks.validate_part {
+                Some(validate) => validate(part.subresource(), &object, current),
+                None => kind.validate(&object, Some(current)),
+            }),
         }
         if kind.custom.is_some() && part == Part::Status {
             errors.extend(kind.validate(&object, Some(current)));
@@ -369,7 +373,9 @@ impl Api {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<(), ApiError> {
-        let review = Review { kind, operation, subresource: part.subresource(), old, options };
+        let subresource = part.subresource();
+        (kind.hooks.approve)(&Approval { cluster: self, kind, operation, subresource, object, old })?;
+        let review = Review { kind, operation, subresource, old, options };
         admission::validate(self, &review, object, warnings).await
     }
 
