@@ -19,7 +19,7 @@ use crate::status::ApiError;
 pub(super) const SCHEME: &str = "\"pkg/runtime/scheme.go:111\"";
 
 /// How Go prints the type that a body's head is read into.
-const GO_HEAD: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+pub(super) const GO_HEAD: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
                        \"json:\\\"kind,omitempty\\\"\" }";
 
 /// How a body is written.
@@ -59,6 +59,9 @@ pub fn read(kind: &Kind, format: Format, body: &[u8], validation: FieldValidatio
     let decoded = decoded.map_err(|error| refuse(kind, &error, body))?;
     strict.extend(decoded.strict);
     let mut object = decoded.value;
+    if kind.custom.is_some() {
+        check_kind(kind, &object)?;
+    }
     if object.is_null() {
         object = Value::Object(Map::new());
     }
@@ -159,11 +162,14 @@ fn shape(kind: &Kind, object: &mut Value) -> Result<Vec<String>, String> {
 }
 
 fn shape_custom(object: &mut Value, schema: &Schema) -> Result<Vec<String>, String> {
-    let unknown = crate::schema::shape::prune(object, schema, true);
+    let pruned = crate::schema::shape::prune(object, schema, true);
+    let mut unknown: Vec<String> = pruned.iter().map(|path| format!("unknown field {}", quote(path))).collect();
     if let Some(metadata) = object.get_mut("metadata") {
         let read = decode_value(metadata, builtin::object_meta(), "ObjectMeta").map_err(|e| e.to_string())?;
         *metadata = read.value;
+        unknown.extend(read.strict.iter().map(|fault| fault.replacen('"', "\"metadata.", 1)));
     }
+    unknown.sort();
     crate::schema::shape::drop_nulls(object, schema);
     Ok(unknown)
 }
@@ -230,19 +236,20 @@ fn check_version(kind: &Kind, version: &str, found: &str, body: &[u8]) -> Result
         }
         _ => version.split_once('/').unwrap_or(("", version)),
     };
+    if kind.custom.is_some() && found.is_empty() {
+        let text = String::from_utf8_lossy(body);
+        return Err(unrecognized(kind, &format!("Object 'Kind' is missing in '{text}'"), body));
+    }
     let found = if found.is_empty() { kind.kind.as_ref() } else { found };
     if (group, short, found) == (&kind.group, &kind.version, &kind.kind) {
         return Ok(());
     }
     if kind.custom.is_some() {
-        return Err(match (group, short) == (&kind.group, &kind.version) {
-            true => ApiError::bad_request(format!(
-                "the kind in the data ({group}/{short}, Kind={found}) does not match the expected kind \
-                 ({expected}, Kind={})",
-                kind.kind
-            )),
-            false => mismatch(version, &expected),
-        });
+        return match (group, short) == (&kind.group, &kind.version) {
+            // Told later, among the object's other faults.
+            true => Ok(()),
+            false => Err(mismatch(version, &expected)),
+        };
     }
     if (group, found) == (&kind.group, &kind.kind) && is_older(group, short) {
         return Err(mismatch(version, &expected));
@@ -262,6 +269,16 @@ fn check_version(kind: &Kind, version: &str, found: &str, body: &[u8]) -> Result
     Err(ApiError::bad_request(format!("{found} in version {version} cannot be handled as a {wanted}: {why}")))
 }
 
+/// A custom resource of another kind is an invalid one.
+fn check_kind(kind: &Kind, object: &Value) -> Result<(), ApiError> {
+    let found = object["kind"].as_str().unwrap_or_default();
+    if found == kind.kind {
+        return Ok(());
+    }
+    let error = FieldError::invalid(&Path::root("kind"), found, format!("must be {}", kind.kind));
+    Err(ApiError::invalid(&kind.group, found, crate::kinds::meta::name(object), &[error]))
+}
+
 fn mismatch(found: &str, expected: &str) -> ApiError {
     ApiError::bad_request(format!(
         "the API version in the data ({found}) does not match the expected API version ({expected})"
@@ -277,7 +294,7 @@ fn first_byte(json: &[u8]) -> Option<u8> {
     json.trim_ascii_start().first().copied()
 }
 
-fn json_type(value: &Value) -> &'static str {
+pub(super) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

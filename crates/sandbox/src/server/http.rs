@@ -216,11 +216,21 @@ impl Call<'_> {
             self.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let body = mend(body);
-        match (place.name.is_empty(), place.subresource.is_empty()) {
+        // Custom resources take what is sent to a name as sent to the collection, and the other way round.
+        let is_loose = kind.custom.is_some() && place.subresource.is_empty();
+        let is_collection = place.name.is_empty() || is_loose && self.method == Method::POST;
+        if is_loose && place.name.is_empty() && matches!(self.method, Method::PUT | Method::PATCH) {
+            return Err(ApiError::bad_request("name must be provided").into());
+        }
+        let mut response = match (is_collection, place.subresource.is_empty()) {
             (true, _) => self.collection(&kind, &place, &body).await,
             (false, true) => self.item(&kind, &place, &body).await,
             (false, false) => self.subresource(&kind, &place, &body).await,
+        }?;
+        if let Some(text) = kind.custom.as_ref().and_then(|custom| custom.deprecation.clone()) {
+            warn(&mut response, &[text]);
         }
+        Ok(response)
     }
 
     fn view(&self, kind: &Arc<Kind>) -> Result<View, ApiError> {
@@ -228,7 +238,8 @@ impl Call<'_> {
             Shape::Table => Include::parse(self.parameters.text("includeObject"))?,
             _ => Include::default(),
         };
-        Ok(View { kind: kind.clone(), wanted: self.wanted, include, now: self.shared.api.now() })
+        let now = self.shared.api.now();
+        Ok(View { kind: kind.clone(), wanted: self.wanted, include, now, with_columns: true })
     }
 
     fn options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
@@ -348,7 +359,12 @@ impl Call<'_> {
     ) -> Result<Response<Body>, Refusal> {
         let api = &self.shared.api;
         let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
-        let Some(found) = kind.find_subresource(&place.subresource) else { return Err(Refusal::Nowhere) };
+        let Some(found) = kind.find_subresource(&place.subresource) else {
+            return Err(match kind.custom {
+                Some(_) => kind.not_found(name).into(),
+                None => Refusal::Nowhere,
+            });
+        };
         match found {
             Subresource::Scale(_) => self.scale(kind, place, body).await,
             Subresource::Binding | Subresource::Eviction => {

@@ -58,6 +58,8 @@ pub(super) struct View {
     pub wanted: Wanted,
     pub include: Include,
     pub now: Timestamp,
+    /// A watch tells the columns of its Tables once.
+    pub with_columns: bool,
 }
 
 pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
@@ -154,7 +156,8 @@ impl View {
 
     fn list_head(&self, listing: &Listing) -> Value {
         let mut metadata = json!({"resourceVersion": listing.page.revision.to_string()});
-        if !listing.continue_token.is_empty() {
+        let is_bare = self.kind.custom.is_some() && self.wanted.shape == Shape::Object;
+        if !listing.continue_token.is_empty() || is_bare {
             metadata["continue"] = json!(listing.continue_token);
         }
         if let Some(remaining) = listing.remaining {
@@ -172,7 +175,10 @@ impl View {
     }
 
     fn table_head(&self) -> Value {
-        let columns: Vec<Value> = self.columns().iter().map(column).collect();
+        let columns = match self.with_columns {
+            true => Value::Array(self.columns().iter().map(column).collect()),
+            false => Value::Null,
+        };
         json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "columnDefinitions": columns})
     }
 
