@@ -51,7 +51,12 @@ impl Names {
                 headers.insert(name.to_owned(), Value::Array(values));
             }
         }
-        let mut body = self.body(&reply.text);
+        let is_yaml = reply.headers.get("content-type").is_some_and(|media| media == "application/yaml");
+        let mut body = match serde_saphyr::from_str::<Value>(&reply.text) {
+            // YAML has many ways to write the same.
+            Ok(tree) if is_yaml => self.body(&tree.to_string()),
+            _ => self.body(&reply.text),
+        };
         if !step.pick.is_empty() {
             let picked = |pointer: &String| (pointer.clone(), find(&body, pointer).cloned().unwrap_or_default());
             body = Value::Object(step.pick.iter().map(picked).collect());

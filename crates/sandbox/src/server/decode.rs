@@ -85,6 +85,9 @@ pub fn read_patched(
         let error = FieldError::invalid(&Path::root("patch"), shown, why);
         ApiError::invalid("", "", "", &[error])
     };
+    if let Some(why) = foreign(kind, &tree) {
+        return Err(invalid(why));
+    }
     let (mut object, mut strict) = match kind.builtin_schema() {
         Some(schema) => {
             let decoded = decode_value(&tree, schema, &kind.kind).map_err(|e| invalid(e.to_string()))?;
@@ -254,19 +257,35 @@ fn check_version(kind: &Kind, version: &str, found: &str, body: &[u8]) -> Result
     if (group, found) == (&kind.group, &kind.kind) && is_older(group, short) {
         return Err(mismatch(version, &expected));
     }
-    let why = match builtin::by_name(&builtin::type_name(group, short, found)) {
-        Some(_) => {
-            let package = kind.group.split('.').next().filter(|p| !p.is_empty()).unwrap_or("core");
-            format!("converting ({short}.{found}) to ({package}.{}): unknown conversion", kind.kind)
-        }
-        None => {
-            let full = if group.is_empty() { short.to_owned() } else { format!("{group}/{short}") };
-            format!("no kind {} is registered for version {} in scheme {SCHEME}", quote(found), quote(&full))
-        }
-    };
+    let why = unconvertible(kind, (group, short, found));
     let version = quote(short);
     let wanted = &kind.kind;
     Err(ApiError::bad_request(format!("{found} in version {version} cannot be handled as a {wanted}: {why}")))
+}
+
+/// Why an object of that group, version and kind is none of `kind`.
+fn unconvertible(kind: &Kind, (group, version, found): (&str, &str, &str)) -> String {
+    match builtin::by_name(&builtin::type_name(group, version, found)) {
+        Some(_) => {
+            let package = kind.group.split('.').next().filter(|p| !p.is_empty()).unwrap_or("core");
+            format!("converting ({version}.{found}) to ({package}.{}): unknown conversion", kind.kind)
+        }
+        None => {
+            let full = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+            format!("no kind {} is registered for version {} in scheme {SCHEME}", quote(found), quote(&full))
+        }
+    }
+}
+
+/// Why a patch has made something else of an object of a built-in kind.
+fn foreign(kind: &Kind, tree: &Value) -> Option<String> {
+    let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (version, found) = (text("apiVersion"), text("kind"));
+    if kind.custom.is_some() || (version, found) == (&kind.api_version(), &kind.kind) {
+        return None;
+    }
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    Some(unconvertible(kind, (group, version, found)))
 }
 
 /// A custom resource of another kind is an invalid one.

@@ -66,11 +66,20 @@ pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).boxed_unsync()
 }
 
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+
+/// A code and nothing else.
+pub(super) fn empty(code: u16) -> Response<Body> {
+    let mut response = Response::new(full(Bytes::new()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+}
+
 pub(super) fn text(code: u16, body: &'static str) -> Response<Body> {
     let mut response = Response::new(full(body));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(TEXT));
     headers.insert("x-content-type-options", header::HeaderValue::from_static("nosniff"));
     response
 }
