@@ -30,7 +30,7 @@ const PARALLEL: usize = 8;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sandbox_answers_as_kubernetes_does() -> Result<()> {
     let tokens = tempfile::NamedTempFile::new()?;
-    std::fs::write(tokens.path(), format!("{ROBOT_TOKEN},robot,robot,\"system:masters\"\n"))?;
+    std::fs::write(tokens.path(), format!("{ROBOT_TOKEN},robot,,\"system:masters\"\n"))?;
     let Some(cluster) = tokio::task::block_in_place(|| start_real(tokens.path()))? else { return Ok(()) };
     let real = Side::of_file("kube-apiserver", cluster.kubeconfig()).await?;
     let server = start_sandbox().await?;
@@ -117,7 +117,8 @@ fn start_real(tokens: &std::path::Path) -> Result<Option<ControlPlane>> {
 }
 
 async fn start_sandbox() -> Result<Server> {
-    let robot = User { name: "robot".into(), groups: vec!["system:masters".into()] };
+    let robot =
+        User { name: "robot".into(), groups: vec!["system:masters".into(), "system:authenticated".into()] };
     let config = ServerConfig {
         listen: "127.0.0.1:0".parse()?,
         authority: Authority::generate()?,

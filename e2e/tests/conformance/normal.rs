@@ -51,11 +51,19 @@ impl Names {
                 headers.insert(name.to_owned(), Value::Array(values));
             }
         }
-        let mut body = self.body(&reply.text);
+        let is_yaml = reply.headers.get("content-type").is_some_and(|media| media == "application/yaml");
+        let mut body = match serde_saphyr::from_str::<Value>(&reply.text) {
+            // YAML has many ways to write the same.
+            Ok(tree) if is_yaml => self.body(&tree.to_string()),
+            _ => self.body(&reply.text),
+        };
         if !step.pick.is_empty() {
             let picked =
                 |pointer: &String| (pointer.clone(), find(&body, pointer).cloned().unwrap_or_default());
             body = Value::Object(step.pick.iter().map(picked).collect());
+        }
+        if step.unordered {
+            forget_order(&mut body);
         }
         json!({"code": reply.code, "headers": headers, "body": body})
     }
@@ -213,6 +221,15 @@ fn hide_field(fields: &mut Map<String, Value>, field: &str) {
         Some(Value::String(text)) if !text.is_empty() => *text = format!("<{field}>"),
         _ => {}
     }
+}
+
+/// Sorts the causes of a Status; its message lists them all once more.
+fn forget_order(status: &mut Value) {
+    let Some(causes) = status.pointer_mut("/details/causes").and_then(Value::as_array_mut) else { return };
+    causes.sort_by_key(Value::to_string);
+    let text = status["message"].as_str().unwrap_or_default();
+    let text = text.split(" is invalid: ").next().unwrap_or_default();
+    status["message"] = Value::from(format!("{text} is invalid: <causes>"));
 }
 
 /// kube-apiserver checks metadata of updates several times and lists every fault as often; kubectl shows each once.

@@ -19,7 +19,7 @@ use crate::status::ApiError;
 pub(super) const SCHEME: &str = "\"pkg/runtime/scheme.go:111\"";
 
 /// How Go prints the type that a body's head is read into.
-const GO_HEAD: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+pub(super) const GO_HEAD: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
                        \"json:\\\"kind,omitempty\\\"\" }";
 
 /// How a body is written.
@@ -59,6 +59,9 @@ pub fn read(kind: &Kind, format: Format, body: &[u8], validation: FieldValidatio
     let decoded = decoded.map_err(|error| refuse(kind, &error, body))?;
     strict.extend(decoded.strict);
     let mut object = decoded.value;
+    if kind.custom.is_some() {
+        check_kind(kind, &object)?;
+    }
     if object.is_null() {
         object = Value::Object(Map::new());
     }
@@ -82,6 +85,9 @@ pub fn read_patched(
         let error = FieldError::invalid(&Path::root("patch"), shown, why);
         ApiError::invalid("", "", "", &[error])
     };
+    if let Some(why) = foreign(kind, &tree) {
+        return Err(invalid(why));
+    }
     let (mut object, mut strict) = match kind.builtin_schema() {
         Some(schema) => {
             let decoded = decode_value(&tree, schema, &kind.kind).map_err(|e| invalid(e.to_string()))?;
@@ -159,11 +165,15 @@ fn shape(kind: &Kind, object: &mut Value) -> Result<Vec<String>, String> {
 }
 
 fn shape_custom(object: &mut Value, schema: &Schema) -> Result<Vec<String>, String> {
-    let unknown = crate::schema::shape::prune(object, schema, true);
+    let pruned = crate::schema::shape::prune(object, schema, true);
+    let mut unknown: Vec<String> =
+        pruned.iter().map(|path| format!("unknown field {}", quote(path))).collect();
     if let Some(metadata) = object.get_mut("metadata") {
         let read = decode_value(metadata, builtin::object_meta(), "ObjectMeta").map_err(|e| e.to_string())?;
         *metadata = read.value;
+        unknown.extend(read.strict.iter().map(|fault| fault.replacen('"', "\"metadata.", 1)));
     }
+    unknown.sort();
     crate::schema::shape::drop_nulls(object, schema);
     Ok(unknown)
 }
@@ -230,36 +240,63 @@ fn check_version(kind: &Kind, version: &str, found: &str, body: &[u8]) -> Result
         }
         _ => version.split_once('/').unwrap_or(("", version)),
     };
+    if kind.custom.is_some() && found.is_empty() {
+        let text = String::from_utf8_lossy(body);
+        return Err(unrecognized(kind, &format!("Object 'Kind' is missing in '{text}'"), body));
+    }
     let found = if found.is_empty() { kind.kind.as_ref() } else { found };
     if (group, short, found) == (&kind.group, &kind.version, &kind.kind) {
         return Ok(());
     }
     if kind.custom.is_some() {
-        return Err(match (group, short) == (&kind.group, &kind.version) {
-            true => ApiError::bad_request(format!(
-                "the kind in the data ({group}/{short}, Kind={found}) does not match the expected kind \
-                 ({expected}, Kind={})",
-                kind.kind
-            )),
-            false => mismatch(version, &expected),
-        });
+        return match (group, short) == (&kind.group, &kind.version) {
+            // Told later, among the object's other faults.
+            true => Ok(()),
+            false => Err(mismatch(version, &expected)),
+        };
     }
     if (group, found) == (&kind.group, &kind.kind) && is_older(group, short) {
         return Err(mismatch(version, &expected));
     }
-    let why = match builtin::by_name(&builtin::type_name(group, short, found)) {
-        Some(_) => {
-            let package = kind.group.split('.').next().filter(|p| !p.is_empty()).unwrap_or("core");
-            format!("converting ({short}.{found}) to ({package}.{}): unknown conversion", kind.kind)
-        }
-        None => {
-            let full = if group.is_empty() { short.to_owned() } else { format!("{group}/{short}") };
-            format!("no kind {} is registered for version {} in scheme {SCHEME}", quote(found), quote(&full))
-        }
-    };
+    let why = unconvertible(kind, (group, short, found));
     let version = quote(short);
     let wanted = &kind.kind;
     Err(ApiError::bad_request(format!("{found} in version {version} cannot be handled as a {wanted}: {why}")))
+}
+
+/// Why an object of that group, version and kind is none of `kind`.
+fn unconvertible(kind: &Kind, (group, version, found): (&str, &str, &str)) -> String {
+    match builtin::by_name(&builtin::type_name(group, version, found)) {
+        Some(_) => {
+            let package = kind.group.split('.').next().filter(|p| !p.is_empty()).unwrap_or("core");
+            format!("converting ({version}.{found}) to ({package}.{}): unknown conversion", kind.kind)
+        }
+        None => {
+            let full = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+            format!("no kind {} is registered for version {} in scheme {SCHEME}", quote(found), quote(&full))
+        }
+    }
+}
+
+/// Why a patch has made something else of an object of a built-in kind.
+fn foreign(kind: &Kind, tree: &Value) -> Option<String> {
+    let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (version, found) = (text("apiVersion"), text("kind"));
+    if kind.custom.is_some() || (version, found) == (&kind.api_version(), &kind.kind) {
+        return None;
+    }
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    Some(unconvertible(kind, (group, version, found)))
+}
+
+/// A custom resource of another kind is an invalid one.
+fn check_kind(kind: &Kind, object: &Value) -> Result<(), ApiError> {
+    let found = object["kind"].as_str().unwrap_or_default();
+    if found == kind.kind {
+        return Ok(());
+    }
+    let error = FieldError::invalid(&Path::root("kind"), found, format!("must be {}", kind.kind));
+    Err(ApiError::invalid(&kind.group, found, crate::kinds::meta::name(object), &[error]))
 }
 
 fn mismatch(found: &str, expected: &str) -> ApiError {
@@ -277,7 +314,7 @@ fn first_byte(json: &[u8]) -> Option<u8> {
     json.trim_ascii_start().first().copied()
 }
 
-fn json_type(value: &Value) -> &'static str {
+pub(super) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

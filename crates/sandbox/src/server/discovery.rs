@@ -11,6 +11,28 @@ use crate::kinds::{Group, Kind, Registry, Subresource, Version};
 /// The Kubernetes whose API this is.
 pub const KUBERNETES_VERSION: &str = "v1.35.4+koord";
 
+/// The order of Kubernetes' own groups in discovery.
+const ORDER: [&str; 18] = [
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+];
+
 /// Of a SHA-256, so many bytes stand in a storage version hash.
 const HASH_BYTES: usize = 8;
 
@@ -41,9 +63,32 @@ pub(super) fn core_versions(address: &str) -> Value {
 
 /// `/apis`.
 pub(super) fn groups(registry: &Registry) -> Value {
-    let named = registry.groups().filter(|(name, _)| !name.is_empty());
-    let groups: Vec<Value> = named.map(|(name, group)| group_entry(name, group)).collect();
+    let groups: Vec<Value> =
+        in_order(registry).into_iter().map(|(name, group)| group_entry(name, group)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// Groups beside the core one, the most important first: clients that find a name in several take the first.
+fn in_order(registry: &Registry) -> Vec<(&str, &Group)> {
+    let mut groups: Vec<(&str, &Group)> = registry.groups().filter(|(name, _)| !name.is_empty()).collect();
+    let rank = |name: &str| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len());
+    groups.sort_by_key(|(name, _)| (rank(name), *name));
+    groups
+}
+
+/// `/`: where to look.
+pub(super) fn paths(registry: &Registry) -> Value {
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"]
+            .map(str::to_owned)
+            .to_vec();
+    paths.extend(["/openapi/v3".to_owned(), "/openapi/v3/".to_owned()]);
+    for (name, group) in in_order(registry) {
+        paths.push(format!("/apis/{name}"));
+        paths.extend(group.versions.iter().map(|version| format!("/apis/{name}/{}", version.name)));
+    }
+    paths.sort();
+    json!({"paths": paths})
 }
 
 /// `/apis/GROUP`.
@@ -136,13 +181,14 @@ pub(super) fn verbs(part: &Subresource) -> &'static [&'static str] {
 
 /// `/api` (core) or `/apis` (the rest) in one document.
 pub(super) fn aggregated(registry: &Registry, core: bool, version: &str) -> Value {
-    let chosen = registry.groups().filter(|(name, _)| name.is_empty() == core);
+    let chosen = match core {
+        true => registry.groups().filter(|(name, _)| name.is_empty()).collect(),
+        false => in_order(registry),
+    };
     let items: Vec<Value> = chosen
+        .into_iter()
         .map(|(name, group)| {
-            let mut metadata = json!({"creationTimestamp": Value::Null});
-            if !core {
-                metadata["name"] = json!(name);
-            }
+            let metadata = if core { json!({}) } else { json!({"name": name}) };
             let versions: Vec<Value> = group.versions.iter().map(aggregated_version).collect();
             json!({"metadata": metadata, "versions": versions})
         })
@@ -157,7 +203,12 @@ fn aggregated_version(version: &Version) -> Value {
 }
 
 fn aggregated_resource(kind: &Kind) -> Value {
-    let type_ = |(group, version, kind): (&str, &str, &str)| json!({"group": group, "version": version, "kind": kind});
+    // Built-in kinds name only a group that is not their own.
+    let type_ =
+        |(group, version, name): (&str, &str, &str)| match kind.custom.is_none() && group == kind.group {
+            true => json!({"group": "", "version": "", "kind": name}),
+            false => json!({"group": group, "version": version, "kind": name}),
+        };
     let scope = if kind.namespaced { "Namespaced" } else { "Cluster" };
     let mut entry = json!({
         "resource": kind.plural, "responseKind": type_((&kind.group, &kind.version, &kind.kind)), "scope": scope,

@@ -15,12 +15,10 @@ use crate::store::key;
 static NOTHING: LazyLock<FieldSet> = LazyLock::new(FieldSet::new);
 static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_paths(["status"]));
 static SPEC: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_paths(["spec"]));
-static ALL_BUT_STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_paths(["spec", "metadata"]));
 
 /// Fields that a write of this part cannot change.
 fn ignored(kind: &Kind, part: Part) -> &'static FieldSet {
     match part {
-        Part::Status if kind.custom.is_some() => &ALL_BUT_STATUS,
         Part::Status => &SPEC,
         _ if kind.has_status() => &STATUS,
         _ => &NOTHING,
@@ -37,7 +35,7 @@ impl Api {
         part: Part,
         options: &WriteOptions,
     ) {
-        let Some(schema) = kind.schema() else { return };
+        let Some(schema) = kind.typed_schema() else { return };
         let context = Context {
             schema,
             builtin: kind.custom.is_none(),
@@ -84,7 +82,7 @@ impl Api {
         wanted: &Value,
         options: &WriteOptions,
     ) -> Result<Read, ApiError> {
-        let schema = kind.schema().ok_or_else(ApiError::no_such_path)?;
+        let schema = kind.typed_schema().ok_or_else(ApiError::no_such_path)?;
         let context = Context {
             schema,
             builtin: kind.custom.is_none(),

@@ -32,7 +32,7 @@ const BODY_DROPPED_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// A client must have sent its body by then.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-const PLAIN: Wanted = Wanted { format: Format::Json, shape: Shape::Object, pretty: false };
+const PLAIN: Wanted = Wanted { format: Format::Json, shape: Shape::Object, pretty: false, of_one: false };
 
 /// What all requests of a server share.
 pub(super) struct Shared {
@@ -79,12 +79,14 @@ async fn answer(shared: &Shared, user: Option<Arc<User>>, request: Request<Incom
         Call { shared, user, method: head.method, headers: head.headers, parameters, wanted: PLAIN };
     call.wanted.pretty = pretty;
     let path = head.uri.path();
+    let accept = text(&call.headers, header::ACCEPT).to_owned();
     let result = match parse(path) {
         Route::Control(path) => call.order(path, body).await,
         Route::Resource(place) => call.resource(place, body).await,
         route => call.fixed(route),
     };
-    let plain = Wanted { pretty, ..PLAIN };
+    let format = negotiate::accept(&accept).map_or(PLAIN.format, |wanted| wanted.format);
+    let plain = Wanted { pretty, format, ..PLAIN };
     match result {
         Ok(response) => response,
         Err(Refusal::Api(error)) => render::error(&error, plain),
@@ -165,6 +167,9 @@ impl Call<'_> {
         let registry = self.shared.api.registry();
         let accept = text(&self.headers, header::ACCEPT);
         let aggregated = negotiate::aggregated_discovery(accept);
+        if matches!(route, Route::CoreVersions | Route::Groups) {
+            negotiate::check_discovery(accept)?;
+        }
         let found = match &route {
             Route::Health => return Ok(render::text(200, "ok")),
             Route::Nowhere => None,
@@ -182,9 +187,14 @@ impl Call<'_> {
             Route::Groups => Some(discovery::groups(&registry)),
             Route::Group(name) => discovery::group(&registry, name),
             Route::Resources { group, version } => discovery::resources(&registry, group, version),
+            Route::Root => Some(discovery::paths(&registry)),
             Route::OpenApi(path) => {
-                let document = self.shared.documents.get(&registry, path).ok_or(Refusal::Nowhere)?;
-                return Ok(render::respond(200, render::full(document), "application/json"));
+                let Some(document) = self.shared.documents.get(&registry, path) else {
+                    return Ok(render::empty(404));
+                };
+                // The index is text in Kubernetes, too.
+                let media = if path.is_empty() { render::TEXT } else { "application/json" };
+                return Ok(render::respond(200, render::full(document), media));
             }
             Route::Resource(_) | Route::Control(_) => None,
         };
@@ -226,11 +236,21 @@ impl Call<'_> {
             self.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let body = mend(body);
-        match (place.name.is_empty(), place.subresource.is_empty()) {
+        // Custom resources take what is sent to a name as sent to the collection, and the other way round.
+        let is_loose = kind.custom.is_some() && place.subresource.is_empty();
+        let is_collection = place.name.is_empty() || is_loose && self.method == Method::POST;
+        if is_loose && place.name.is_empty() && matches!(self.method, Method::PUT | Method::PATCH) {
+            return Err(ApiError::bad_request("name must be provided").into());
+        }
+        let mut response = match (is_collection, place.subresource.is_empty()) {
             (true, _) => self.collection(&kind, &place, &body).await,
             (false, true) => self.item(&kind, &place, &body).await,
             (false, false) => self.subresource(&kind, &place, &body).await,
+        }?;
+        if let Some(text) = kind.custom.as_ref().and_then(|custom| custom.deprecation.clone()) {
+            warn(&mut response, &[text]);
         }
+        Ok(response)
     }
 
     fn view(&self, kind: &Arc<Kind>) -> Result<View, ApiError> {
@@ -238,7 +258,8 @@ impl Call<'_> {
             Shape::Table => Include::parse(self.parameters.text("includeObject"))?,
             _ => Include::default(),
         };
-        Ok(View { kind: kind.clone(), wanted: self.wanted, include, now: self.shared.api.now() })
+        let now = self.shared.api.now();
+        Ok(View { kind: kind.clone(), wanted: self.wanted, include, now, with_columns: true })
     }
 
     fn options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
@@ -298,6 +319,9 @@ impl Call<'_> {
         options.validate()?;
         let selection = options.selection(kind, &place.namespace, name)?;
         let view = self.view(kind)?;
+        if !options.watch {
+            self.wanted.check_list(kind)?;
+        }
         match options.watch {
             true => Ok(api.serve_watch(view, selection, &options, self.shared.shutdown.clone())?),
             false => Ok(view.list(api.list_page(kind, &selection, &options)?)),
@@ -358,7 +382,12 @@ impl Call<'_> {
     ) -> Result<Response<Body>, Refusal> {
         let api = &self.shared.api;
         let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
-        let Some(found) = kind.find_subresource(&place.subresource) else { return Err(Refusal::Nowhere) };
+        let Some(found) = kind.find_subresource(&place.subresource) else {
+            return Err(match kind.custom {
+                Some(_) => kind.not_found(name).into(),
+                None => Refusal::Nowhere,
+            });
+        };
         match found {
             Subresource::Scale(_) => self.scale(kind, place, body).await,
             Subresource::Binding | Subresource::Eviction => {
@@ -366,7 +395,11 @@ impl Call<'_> {
                     return Err(ApiError::method_not_allowed().into());
                 }
                 let options = self.options("CreateOptions")?;
-                let object = read_document(self.body_format()?, body)?;
+                let wanted = match found {
+                    Subresource::Binding => Kind::builtin("v1", "Binding", "bindings"),
+                    _ => Kind::builtin("policy/v1", "Eviction", "evictions"),
+                };
+                let object = read(&wanted, self.body_format()?, body, options.validation)?.object;
                 let status = match found {
                     Subresource::Binding => api.bind((namespace, name), &object, &options).await?,
                     _ => api.evict((namespace, name), &object, &options).await?,
@@ -410,7 +443,8 @@ impl Call<'_> {
             }
             Method::PUT => {
                 let options = self.options("UpdateOptions")?;
-                let scale = read_document(self.body_format()?, body)?;
+                let wanted = Kind::builtin("autoscaling/v1", "Scale", "scales");
+                let scale = read(&wanted, self.body_format()?, body, options.validation)?.object;
                 api.write_scale(kind, (namespace, name), ScaleChange::Replace(&scale), &options).await?
             }
             Method::PATCH => {

@@ -123,8 +123,7 @@ impl Parameters {
             grace_seconds: self.number("gracePeriodSeconds")?,
             propagation: text("propagationPolicy"),
             orphan: self.flag("orphanDependents"),
-            uid: None,
-            revision: None,
+            ..DeleteOptions::default()
         })
     }
 }
@@ -182,6 +181,7 @@ pub(super) fn delete_options(body: &Value, write: &WriteOptions) -> Result<Delet
         orphan: body["orphanDependents"].as_bool(),
         uid: text(&body["preconditions"]["uid"]),
         revision: text(&body["preconditions"]["resourceVersion"]),
+        is_collection: false,
     })
 }
 

@@ -192,11 +192,12 @@ impl Watching {
         self.ready.push_back(Bytes::from(out));
     }
 
-    fn write_event(&self, out: &mut Vec<u8>, change: Change, object: &Stored) {
+    fn write_event(&mut self, out: &mut Vec<u8>, change: Change, object: &Stored) {
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(change.text().as_bytes());
         out.extend_from_slice(b"\",\"object\":");
         self.view.write_object(out, object);
+        self.view.with_columns = false;
         out.extend_from_slice(b"}\n");
     }
 

@@ -115,6 +115,7 @@ impl Api {
             let mut finished = object.clone();
             self.prepare_created(kind, &mut finished)?;
             warnings.extend((kind.hooks.warn)(&finished, None));
+            warnings.extend(finalizer_warnings(kind, &finished, None));
             self.validate_admission(
                 kind,
                 Operation::Create,
@@ -321,6 +322,7 @@ impl Api {
         }
         if part == Part::Main {
             warnings.extend((kind.hooks.warn)(&object, Some(current)));
+            warnings.extend(finalizer_warnings(kind, &object, Some(current)));
         }
         if let Some(schema) = kind.builtin_schema() {
             complete(&mut object, schema);
@@ -363,7 +365,7 @@ impl Api {
             object,
             old,
         })?;
-        let review = Review { kind, operation, subresource, old, options };
+        let review = Review { kind, operation, subresource, old, options, delete: None };
         let Some(changed) = admission::mutate(self, &review, object, warnings).await? else { return Ok(()) };
         *object = read_patched(kind, changed, None, &[], FieldValidation::Ignore)?.object;
         dedup_owners(object, warnings);
@@ -392,7 +394,7 @@ impl Api {
     ) -> Result<(), ApiError> {
         let subresource = part.subresource();
         (kind.hooks.approve)(&Approval { cluster: self, kind, operation, subresource, object, old })?;
-        let review = Review { kind, operation, subresource, old, options };
+        let review = Review { kind, operation, subresource, old, options, delete: None };
         admission::validate(self, &review, object, warnings).await
     }
 
@@ -634,6 +636,22 @@ fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
             twice.join(", ")
         ));
     }
+}
+
+/// New finalizers of custom resources should say whose they are.
+fn finalizer_warnings(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<String> {
+    let known = old.map(meta::finalizers).unwrap_or_default();
+    let is_new = |name: &&str| !known.contains(name) && !name.contains('/');
+    let standard = [meta::FINALIZER_ORPHAN, meta::FINALIZER_FOREGROUND];
+    let list = meta::finalizers(object).into_iter().filter(|name| is_new(name) && !standard.contains(name));
+    let text = |name: &str| {
+        format!(
+            "metadata.finalizers: {}: prefer a domain-qualified finalizer name to avoid accidental conflicts with \
+             other finalizer writers",
+            crate::kinds::quote(name)
+        )
+    };
+    if kind.custom.is_some() { list.map(text).collect() } else { Vec::new() }
 }
 
 fn apply_patch(kind: &Kind, current: Value, patch: &Patch) -> Result<Value, ApiError> {
