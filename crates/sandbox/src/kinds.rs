@@ -362,6 +362,11 @@ impl Kind {
         self.custom.as_deref().map(|custom| &custom.schema)
     }
 
+    /// The shape of the whole object, metadata included.
+    pub fn typed_schema(&self) -> Option<&Schema> {
+        self.custom.as_deref().map(|custom| &custom.typed).or_else(|| self.builtin_schema())
+    }
+
     pub fn schema(&self) -> Option<&Schema> {
         self.custom_schema().or_else(|| self.builtin_schema())
     }
@@ -410,7 +415,8 @@ impl Kind {
 
     /// Whether what is at rest is not what this version shows.
     pub fn converts(&self) -> bool {
-        self.hooks.convert.is_some() || self.custom.as_ref().is_some_and(|custom| !custom.is_storage)
+        let is_other = |custom: &Arc<Custom>| !custom.is_storage || custom.fills_on_read;
+        self.hooks.convert.is_some() || self.custom.as_ref().is_some_and(is_other)
     }
 
     pub fn from_storage(&self, object: &mut Value) {
@@ -419,6 +425,9 @@ impl Kind {
         }
         if self.custom.as_ref().is_some_and(|custom| !custom.is_storage) {
             object["apiVersion"] = Value::from(self.api_version());
+        }
+        if self.custom.as_ref().is_some_and(|custom| custom.fills_on_read) {
+            self.fill_defaults(object);
         }
     }
 

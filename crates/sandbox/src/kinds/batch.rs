@@ -3,5 +3,5 @@
 use super::Kind;
 
 pub(super) fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![Kind::builtin("batch/v1", "Job", "jobs").category("all").generation().status()]
 }

@@ -3,5 +3,5 @@
 use super::Kind;
 
 pub(super) fn kinds() -> Vec<Kind> {
-    Vec::new()
+    vec![Kind::builtin("coordination.k8s.io/v1", "Lease", "leases")]
 }
