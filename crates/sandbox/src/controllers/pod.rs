@@ -29,7 +29,9 @@ pub(crate) struct Pod {
     pub(crate) phase: Phase,
     /// Since when it is ready.
     pub(crate) ready: Option<Timestamp>,
+    /// Of the container that restarted most, and of all.
     pub(crate) restarts: i64,
+    pub(crate) restarts_total: i64,
     pub(crate) deletion_cost: i64,
     /// Of an Indexed Job.
     pub(crate) index: Option<i64>,
@@ -234,6 +236,7 @@ impl Wire {
         Pod {
             ready: ready.map(|c| c.last_transition_time.or(created).unwrap_or(Timestamp::UNIX_EPOCH)),
             restarts: containers.iter().map(|c| c.restart_count).max().unwrap_or(0),
+            restarts_total: containers.iter().map(|c| c.restart_count).sum(),
             deletion_cost: metadata.annotation(DELETION_COST).and_then(|c| c.parse().ok()).unwrap_or(0),
             index: metadata.annotation(COMPLETION_INDEX).and_then(|i| i.parse().ok()),
             is_tracked: metadata.has_finalizer(JOB_TRACKING),

@@ -96,6 +96,10 @@ pub(crate) struct World {
     pub(crate) missing: HashMap<Box<str>, Timestamp>,
     /// Nodes that were welcomed, and their UIDs.
     pub(crate) registered: HashMap<Arc<str>, Box<str>>,
+    /// Failed pods of DaemonSets.
+    pub(crate) failed: super::daemonset::Failures,
+    /// Failures of Jobs.
+    pub(crate) job_backoffs: HashMap<Arc<str>, super::job::Backoff>,
     /// Nodes found not ready whose pods were marked so.
     pub(crate) silent: HashSet<Box<str>>,
     wake: Vec<Key>,
