@@ -78,23 +78,31 @@ pub fn from_crd(definition: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
     let storage = storage.and_then(|v| v["name"].as_str()).unwrap_or_default();
     let mut kinds = Vec::new();
     let mut errors = Vec::new();
+    let schema = |version: &Value| version["schema"].clone();
+    let is_shared = versions.iter().all(|version| schema(version) == schema(&versions[0]));
     for (i, version) in versions.iter().enumerate() {
-        match version_kind(spec, version, i, storage) {
+        // What all versions share is told once, under the name the oldest clients know.
+        let path = match is_shared {
+            true => "spec.validation.openAPIV3Schema".to_owned(),
+            false => format!("spec.versions[{i}].schema.openAPIV3Schema"),
+        };
+        match version_kind(spec, version, &path, storage) {
             Ok(kind) if version["served"] == true => kinds.push(kind),
             Ok(_) => {}
+            Err(_) if is_shared && i > 0 => {}
             Err(faults) => errors.extend(faults),
         }
     }
     if errors.is_empty() { Ok(kinds) } else { Err(errors) }
 }
 
-fn version_kind(spec: &Value, version: &Value, at: usize, storage: &str) -> Result<Kind, Vec<FieldError>> {
+fn version_kind(spec: &Value, version: &Value, path: &str, storage: &str) -> Result<Kind, Vec<FieldError>> {
     let owned = |value: &Value| Text::from(value.as_str().unwrap_or_default().to_owned());
     let list = |value: &Value| value.as_array().into_iter().flatten().map(owned).collect::<Vec<Text>>();
     let names = &spec["names"];
     let group = owned(&spec["group"]);
     let openapi = version["schema"]["openAPIV3Schema"].clone();
-    let schema = crd::parse(&openapi, &format!("spec.versions[{at}].schema.openAPIV3Schema"))?;
+    let schema = crd::parse(&openapi, path)?;
     let (columns, paths) = columns(&version["additionalPrinterColumns"]);
     let selectable = version["selectableFields"].as_array().into_iter().flatten();
     let selectable = selectable.filter_map(|field| {

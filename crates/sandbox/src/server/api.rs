@@ -138,6 +138,7 @@ impl Api {
             webhooks: Webhooks::default(),
         });
         api.make_namespaces();
+        api.make_priority_classes();
         api
     }
 
@@ -186,6 +187,18 @@ impl Api {
     pub fn list_and_watch(&self, kind: &Kind) -> (Vec<Arc<Stored>>, Watch) {
         let (page, watch) = self.table(kind).snapshot(&|_| true);
         (page.items, watch)
+    }
+
+    /// The priority classes every cluster has.
+    fn make_priority_classes(&self) {
+        let table = self.store.table("scheduling.k8s.io", "priorityclasses");
+        for mut class in crate::kinds::system_priority_classes() {
+            crate::kinds::meta::set(&mut class, "uid", Some(Value::from(self.ids.uid())));
+            let now = crate::kinds::meta::format_time(self.now());
+            crate::kinds::meta::set(&mut class, "creationTimestamp", Some(Value::from(now)));
+            // Cannot be there yet: the table is new.
+            let _ = table.create(Draft::new(&class, Vec::new()));
+        }
     }
 
     fn make_namespaces(&self) {

@@ -217,7 +217,8 @@ impl Call<'_> {
                 let format = self.body_format()?;
                 let options = self.options("CreateOptions")?;
                 let read = read(kind, format, body, options.validation)?;
-                if let Some(answer) = reviews::answer(kind, read.object.clone(), &options.user) {
+                if reviews::is_review(kind) {
+                    let answer = reviews::answer(api, kind, &place.namespace, read.object, &options.user)?;
                     return Ok(render::tree(201, &answer, self.wanted));
                 }
                 let written = api.create_read(kind, &place.namespace, read, &options).await?;

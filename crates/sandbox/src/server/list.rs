@@ -41,8 +41,7 @@ impl ListOptions {
         let mut fields: FieldSelector = self.field_selector.parse().map_err(bad)?;
         for term in fields.terms() {
             if !kind.knows_field(&term.field) {
-                let field = &term.field;
-                return Err(ApiError::bad_request(format!("field label not supported: {field}")));
+                return Err(ApiError::bad_request(kind.unknown_field(&term.field)));
             }
         }
         if !name.is_empty() {

@@ -13,7 +13,7 @@ use super::decode::{Read, read_patched, read_tree};
 use crate::kinds::{Admission, FieldError, Kind, Operation, Path, Subresource, meta};
 use crate::patch::managed::keep_times;
 use crate::patch::{self, PatchError};
-use crate::schema::decode::complete;
+use crate::schema::decode;
 use crate::status::ApiError;
 use crate::store::{Lost, Stored, key};
 
@@ -165,9 +165,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(kind.invalid(meta::name(object), &errors));
         }
-        if let Some(schema) = kind.builtin_schema() {
-            complete(object, schema);
-        }
+        settle(kind, object);
         Ok(())
     }
 
@@ -301,9 +299,7 @@ impl Api {
         if part == Part::Main {
             warnings.extend((kind.hooks.warn)(&object, Some(current)));
         }
-        if let Some(schema) = kind.builtin_schema() {
-            complete(&mut object, schema);
-        }
+        settle(kind, &mut object);
         keep_times(current, &mut object);
         self.validate_admission(
             kind,
@@ -407,6 +403,16 @@ impl Api {
             ("admissionregistration.k8s.io", _) => self.webhooks.forget(),
             _ => {}
         }
+    }
+}
+
+/// Gives an object the form it rests in.
+fn settle(kind: &Kind, object: &mut Value) {
+    match kind.builtin_schema() {
+        // Definitions rest as JSON, which knows empty lists.
+        Some(schema) if kind.group == "apiextensions.k8s.io" => decode::complete(object, schema),
+        Some(schema) => decode::settle(object, schema),
+        None => {}
     }
 }
 
