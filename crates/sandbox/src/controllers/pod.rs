@@ -37,7 +37,6 @@ pub(crate) struct Pod {
     pub(crate) index: Option<i64>,
     /// The Job controller has not let go of it.
     pub(crate) is_tracked: bool,
-    pub(crate) is_mirror: bool,
     /// The last of its containers ended.
     pub(crate) finished: Option<Timestamp>,
 }
@@ -240,7 +239,6 @@ impl Wire {
             deletion_cost: metadata.annotation(DELETION_COST).and_then(|c| c.parse().ok()).unwrap_or(0),
             index: metadata.annotation(COMPLETION_INDEX).and_then(|i| i.parse().ok()),
             is_tracked: metadata.has_finalizer(JOB_TRACKING),
-            is_mirror: metadata.annotation("kubernetes.io/config.mirror").is_some(),
             owner: metadata.controller().cloned().map(Box::new),
             target: spec.target().unwrap_or_default(),
             node: spec.node_name,

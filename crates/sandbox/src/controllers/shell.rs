@@ -142,10 +142,6 @@ impl Shell {
         }
     }
 
-    pub(crate) fn wake(&self, work: Work, key: &str) {
-        self.queue.add(Key::Work(work, key.into()));
-    }
-
     /// Has the garbage collector look at an object.
     pub(crate) fn collect(&self, id: ObjectId) {
         self.queue.add(Key::Object(id));
