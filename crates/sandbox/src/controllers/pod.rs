@@ -88,10 +88,6 @@ impl Pod {
         let seconds = jiff::SignedDuration::from_secs(min_ready_seconds.max(0));
         self.ready.map(|since| since.checked_add(seconds).unwrap_or(Timestamp::MAX))
     }
-
-    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
-        self.owner.as_ref().is_some_and(|owner| *owner.uid == *uid)
-    }
 }
 
 /// Orders active pods by how well they can be missed; `rank` is the number of related pods on the
