@@ -37,6 +37,7 @@ mod rbac;
 mod resource;
 mod resources;
 mod reviews;
+mod rules;
 mod scheduling;
 mod storage;
 mod tree;
@@ -46,6 +47,7 @@ pub use crate::schema::{Fault, FieldError};
 pub use custom::{Custom, from_crd};
 pub use field::Path;
 pub use names::NameRule;
+pub(crate) use scheduling::system_priority_classes;
 
 /// Text of a built-in kind is static, that of a CRD is not.
 pub type Text = Cow<'static, str>;
@@ -367,6 +369,11 @@ impl Kind {
         self.custom.as_deref().map(|custom| &custom.schema)
     }
 
+    /// The shape of the whole object, metadata included.
+    pub fn typed_schema(&self) -> Option<&Schema> {
+        self.custom.as_deref().map(|custom| &custom.typed).or_else(|| self.builtin_schema())
+    }
+
     pub fn schema(&self) -> Option<&Schema> {
         self.custom_schema().or_else(|| self.builtin_schema())
     }
@@ -405,6 +412,21 @@ impl Kind {
             || self.custom.as_ref().is_some_and(|custom| custom.knows_field(field))
     }
 
+    /// What to say of a field that a selector may not name.
+    pub fn unknown_field(&self, field: &str) -> String {
+        match (self.group.as_ref(), self.kind.as_ref()) {
+            ("batch", "Job") => format!("field label {} not supported for Job", quote(field)),
+            ("resource.k8s.io", "ResourceSlice") => {
+                format!("field label not supported for {}, Kind={}: {field}", self.api_version(), self.kind)
+            }
+            _ if self.custom.is_none() && self.hooks.field_names.is_empty() => format!(
+                "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                quote(field)
+            ),
+            _ => format!("field label not supported: {field}"),
+        }
+    }
+
     /// Cells of a Table row, one per column.
     pub fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         match &self.custom {
@@ -415,7 +437,8 @@ impl Kind {
 
     /// Whether what is at rest is not what this version shows.
     pub fn converts(&self) -> bool {
-        self.hooks.convert.is_some() || self.custom.as_ref().is_some_and(|custom| !custom.is_storage)
+        let is_other = |custom: &Arc<Custom>| !custom.is_storage || custom.fills_on_read;
+        self.hooks.convert.is_some() || self.custom.as_ref().is_some_and(is_other)
     }
 
     pub fn from_storage(&self, object: &mut Value) {
@@ -424,6 +447,9 @@ impl Kind {
         }
         if self.custom.as_ref().is_some_and(|custom| !custom.is_storage) {
             object["apiVersion"] = Value::from(self.api_version());
+        }
+        if self.custom.as_ref().is_some_and(|custom| custom.fills_on_read) {
+            self.fill_defaults(object);
         }
     }
 
@@ -461,7 +487,8 @@ impl Kind {
     }
 
     pub fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
-        ApiError::invalid(&self.group, &self.kind, name, errors)
+        // The Event groups share their table, and the name of its group.
+        ApiError::invalid(&self.storage_group, &self.kind, name, errors)
     }
 }
 
@@ -614,8 +641,12 @@ mod tests {
             let object = serde_json::json!({"metadata": {"name": "a"}});
             let cells = (kind.hooks.row)(&object, Timestamp::UNIX_EPOCH);
             assert_eq!(cells.len(), kind.columns.len(), "{kind:?} cells match columns");
+            // Kinds that share a table share its fields, each under its own names.
+            let sharing =
+                |other: &&Arc<Kind>| other.storage_group == kind.storage_group && other.plural == kind.plural;
             for (field, _) in (kind.hooks.fields)(&object) {
-                assert!(kind.hooks.field_names.contains(&field), "{kind:?} lists {field}");
+                let is_known = registry.kinds().filter(sharing).any(|k| k.hooks.field_names.contains(&field));
+                assert!(is_known, "{kind:?} lists {field}");
             }
         }
     }

@@ -16,21 +16,21 @@ impl Api {
     pub(super) fn release_unused(&self, kind: &Kind, old: Option<&Stored>, new: Option<&Stored>) {
         match (kind.plural.as_ref(), old, new) {
             ("persistentvolumeclaims", _, Some(claim)) => {
-                self.release("persistentvolumeclaims", CLAIM, claim.namespace(), claim.name());
+                self.release_object("persistentvolumeclaims", CLAIM, claim.namespace(), claim.name());
             }
             ("persistentvolumes", _, Some(volume)) => {
-                self.release("persistentvolumes", VOLUME, "", volume.name())
+                self.release_object("persistentvolumes", VOLUME, "", volume.name())
             }
             ("pods", Some(pod), None) => {
                 for claim in claims_of(&pod.value()) {
-                    self.release("persistentvolumeclaims", CLAIM, pod.namespace(), &claim);
+                    self.release_object("persistentvolumeclaims", CLAIM, pod.namespace(), &claim);
                 }
             }
             _ => {}
         }
     }
 
-    fn release(&self, plural: &str, finalizer: &str, namespace: &str, name: &str) {
+    fn release_object(&self, plural: &str, finalizer: &str, namespace: &str, name: &str) {
         let Ok(kind) = self.kind("", plural) else { return };
         let table = self.table(&kind);
         let key = key(namespace, name);
