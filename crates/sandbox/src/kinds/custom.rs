@@ -109,6 +109,26 @@ pub fn from_crd(definition: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
     if errors.is_empty() { Ok(kinds) } else { Err(errors) }
 }
 
+/// Status and scale, where a version has them.
+fn subresources(version: &Value) -> Vec<Subresource> {
+    let mut subresources = Vec::new();
+    if version["subresources"]["status"].is_object() {
+        subresources.push(Subresource::Status);
+    }
+    if let Some(scale) = version["subresources"]["scale"].as_object() {
+        let path = |field: &str| {
+            let text = scale.get(field).and_then(Value::as_str)?;
+            Some(Text::from(text.trim_start_matches('.').to_owned()))
+        };
+        subresources.push(Subresource::Scale(ScalePaths {
+            spec_replicas: path("specReplicasPath").unwrap_or_default(),
+            status_replicas: path("statusReplicasPath").unwrap_or_default(),
+            selector: path("labelSelectorPath"),
+        }));
+    }
+    subresources
+}
+
 fn version_kind(
     definition: &Value,
     version: &Value,
@@ -128,21 +148,7 @@ fn version_kind(
         let path = field["jsonPath"].as_str()?;
         Some((Text::from(path.trim_start_matches('.').to_owned()), JsonPath::parse(path)?))
     });
-    let mut subresources = Vec::new();
-    if version["subresources"]["status"].is_object() {
-        subresources.push(Subresource::Status);
-    }
-    if let Some(scale) = version["subresources"]["scale"].as_object() {
-        let path = |field: &str| {
-            let text = scale.get(field).and_then(Value::as_str)?;
-            Some(Text::from(text.trim_start_matches('.').to_owned()))
-        };
-        subresources.push(Subresource::Scale(ScalePaths {
-            spec_replicas: path("specReplicasPath").unwrap_or_default(),
-            status_replicas: path("statusReplicasPath").unwrap_or_default(),
-            selector: path("labelSelectorPath"),
-        }));
-    }
+    let subresources = subresources(version);
     let has_status = subresources.contains(&Subresource::Status);
     Ok(Kind {
         version: owned(&version["name"]),
