@@ -13,6 +13,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         listen: "127.0.0.1:0".parse()?,
         authority: Authority::generate()?,
         tokens: HashMap::new(),
+        control: None,
     };
     let server = Server::start(api, config).await?;
     std::fs::write(&path, server.kubeconfig())?;

@@ -19,7 +19,6 @@ mod apiextensions;
 mod apps;
 mod batch;
 mod cell;
-mod check;
 mod coordination;
 mod core;
 mod custom;
@@ -34,6 +33,7 @@ mod policy;
 mod rbac;
 mod resource;
 mod reviews;
+mod rules;
 mod scheduling;
 mod storage;
 

@@ -5,6 +5,7 @@
 //! refuses; `controllers` and `nodes` give life.
 
 pub mod controllers;
+pub mod dump;
 pub mod kinds;
 pub mod nodes;
 pub mod patch;

@@ -1,7 +1,7 @@
 //! The API on the wire: routing, negotiation, discovery, watches, authentication.
 //!
 //! `api` is the layer below HTTP that everyone in the process uses; `write`, `delete`, `list`,
-//! `watch` and `subresource` are its verbs. `http` turns requests into such calls, `tls` says who
+//! `watch` and `subresource` are its verbs. `http` turns requests into such calls, `control` those about the sandbox itself, `tls` says who
 //! is calling. Nobody gets in without a certificate or a token; everybody who is in may do all.
 
 use std::collections::HashMap;
@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 mod admission;
 pub mod api;
+pub mod control;
 mod crd;
 pub mod decode;
 pub mod delete;
@@ -33,6 +34,7 @@ mod openapi;
 mod options;
 mod protobuf;
 mod render;
+pub mod restore;
 mod reviews;
 mod route;
 mod subresource;
@@ -43,8 +45,10 @@ pub mod write;
 pub use api::{Answer, Api, FieldValidation, Part, User, WriteOptions, Written};
 pub use delete::{DeleteOptions, Deleted};
 pub use list::ListOptions;
+pub use restore::{RestoreError, Restored};
 pub use write::Patch;
 
+use control::Control;
 use tls::{Authority, TlsError};
 
 /// Clients at once; more wait in the backlog. A laptop's own limit on files is usually lower.
@@ -66,6 +70,8 @@ pub struct ServerConfig {
     pub authority: Authority,
     /// Who may come with which bearer token.
     pub tokens: HashMap<String, User>,
+    /// Who answers requests about the sandbox itself; None answers that there is no such page.
+    pub control: Option<Arc<dyn Control>>,
 }
 
 /// Why a server did not start.
@@ -109,6 +115,7 @@ impl Server {
             address: address.to_string(),
             shutdown: stopped,
             documents: openapi::Documents::default(),
+            control: config.control,
         });
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(Arc::new(tls)),

@@ -105,6 +105,11 @@ impl Store {
         table.clone()
     }
 
+    /// Every table made so far.
+    pub fn tables(&self) -> Vec<Arc<Table>> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
     /// The latest revision of anything.
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::SeqCst)
@@ -145,12 +150,15 @@ impl Table {
         let mut state = self.write();
         let current = unchanged(&state, key, expected)?;
         state.objects.remove(key);
-        let revision = self.next_revision();
-        let object = Arc::new(current.at_revision(revision, Change::Deleted));
-        let event = Event { change: Change::Deleted, object: object.clone(), previous: Some(current) };
-        state.history.push(event, &self.limits);
-        self.wake.send_replace(revision);
-        Ok(object)
+        Ok(self.forget(&mut state, current))
+    }
+
+    /// Removes every object, each as a change of its own.
+    pub fn clear(&self) {
+        let mut state = self.write();
+        for (_, current) in std::mem::take(&mut state.objects) {
+            self.forget(&mut state, current);
+        }
     }
 
     /// Lists what `filter` lets through, as of one moment.
@@ -203,6 +211,16 @@ impl Table {
         let object = Arc::new(draft.stamp(revision, change));
         state.objects.insert(object.key().into(), object.clone());
         let event = Event { change, object: object.clone(), previous };
+        state.history.push(event, &self.limits);
+        self.wake.send_replace(revision);
+        object
+    }
+
+    /// Tells of an object that has been taken out.
+    fn forget(&self, state: &mut State, current: Arc<Stored>) -> Arc<Stored> {
+        let revision = self.next_revision();
+        let object = Arc::new(current.at_revision(revision, Change::Deleted));
+        let event = Event { change: Change::Deleted, object: object.clone(), previous: Some(current) };
         state.history.push(event, &self.limits);
         self.wake.send_replace(revision);
         object

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Column, Hooks, Kind, cell, check};
+use super::{Column, Hooks, Kind, cell, rules};
 
 mod validate;
 
@@ -24,8 +24,8 @@ pub(super) fn kinds() -> Vec<Kind> {
     vec![
         webhook("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", |configuration| {
             default_webhooks(configuration);
-            for hook in check::each(configuration, "webhooks") {
-                check::default(hook, "reinvocationPolicy", "Never");
+            for hook in rules::each(configuration, "webhooks") {
+                rules::default(hook, "reinvocationPolicy", "Never");
             }
         }),
         webhook("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", default_webhooks),
@@ -33,17 +33,17 @@ pub(super) fn kinds() -> Vec<Kind> {
 }
 
 fn default_webhooks(configuration: &mut Value) {
-    for hook in check::each(configuration, "webhooks") {
-        check::default(hook, "failurePolicy", "Fail");
-        check::default(hook, "matchPolicy", "Equivalent");
-        check::default(hook, "namespaceSelector", json!({}));
-        check::default(hook, "objectSelector", json!({}));
-        check::default(hook, "timeoutSeconds", 10);
-        for rule in check::each(hook, "rules") {
-            check::default(rule, "scope", "*");
+    for hook in rules::each(configuration, "webhooks") {
+        rules::default(hook, "failurePolicy", "Fail");
+        rules::default(hook, "matchPolicy", "Equivalent");
+        rules::default(hook, "namespaceSelector", json!({}));
+        rules::default(hook, "objectSelector", json!({}));
+        rules::default(hook, "timeoutSeconds", 10);
+        for rule in rules::each(hook, "rules") {
+            rules::default(rule, "scope", "*");
         }
         if hook["clientConfig"]["service"].is_object() {
-            check::default(&mut hook["clientConfig"]["service"], "port", 443);
+            rules::default(&mut hook["clientConfig"]["service"], "port", 443);
         }
     }
 }
@@ -56,6 +56,3 @@ fn columns() -> Vec<Column> {
 fn row(configuration: &Value, now: Timestamp) -> Vec<Value> {
     vec![cell::name(configuration), cell::length(&configuration["webhooks"]), cell::age(configuration, now)]
 }
-
-#[cfg(test)]
-mod tests;

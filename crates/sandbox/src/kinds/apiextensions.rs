@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Hooks, Kind, check, meta};
+use super::{Hooks, Kind, meta, rules};
 
 mod validate;
 
@@ -30,23 +30,23 @@ pub(super) fn kinds() -> Vec<Kind> {
 fn default(definition: &mut Value) {
     let spec = &mut definition["spec"];
     let names = &mut spec["names"];
-    let kind = check::text(&names["kind"]).to_owned();
-    check::default_text(names, "singular", &kind.to_lowercase());
+    let kind = rules::text(&names["kind"]).to_owned();
+    rules::default_text(names, "singular", &kind.to_lowercase());
     if !kind.is_empty() {
-        check::default_text(names, "listKind", &format!("{kind}List"));
+        rules::default_text(names, "listKind", &format!("{kind}List"));
     }
-    check::default(spec, "conversion", json!({"strategy": "None"}));
+    rules::default(spec, "conversion", json!({"strategy": "None"}));
     if spec["conversion"]["webhook"]["clientConfig"]["service"].is_object() {
-        check::default(&mut spec["conversion"]["webhook"]["clientConfig"]["service"], "port", 443);
+        rules::default(&mut spec["conversion"]["webhook"]["clientConfig"]["service"], "port", 443);
     }
-    if check::list(&definition["status"]["storedVersions"]).is_empty() {
+    if rules::list(&definition["status"]["storedVersions"]).is_empty() {
         note_stored_version(definition);
     }
 }
 
 /// Objects may rest in every version that ever was the storage version.
 fn note_stored_version(definition: &mut Value) {
-    let versions = check::list(&definition["spec"]["versions"]);
+    let versions = rules::list(&definition["spec"]["versions"]);
     let Some(storage) = versions.iter().find(|version| version["storage"] == true) else { return };
     let name = storage["name"].clone();
     let stored = &mut definition["status"]["storedVersions"];
@@ -56,6 +56,3 @@ fn note_stored_version(definition: &mut Value) {
         None => *stored = json!([name]),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Column, Hooks, Kind, ScalePaths, Subresource, cell, check, meta, names, pod_template};
+use super::{Column, Hooks, Kind, ScalePaths, Subresource, cell, meta, names, pod_template, rules};
 
 mod validate;
 
@@ -84,56 +84,56 @@ fn warn_of_history(set: &Value, _: Option<&Value>) -> Vec<String> {
 
 fn default_deployment(deployment: &mut Value) {
     let spec = &mut deployment["spec"];
-    check::default(spec, "replicas", 1);
+    rules::default(spec, "replicas", 1);
     let strategy = &mut spec["strategy"];
-    check::default_text(strategy, "type", "RollingUpdate");
+    rules::default_text(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
-        check::default(&mut strategy["rollingUpdate"], "maxUnavailable", "25%");
-        check::default(&mut strategy["rollingUpdate"], "maxSurge", "25%");
+        rules::default(&mut strategy["rollingUpdate"], "maxUnavailable", "25%");
+        rules::default(&mut strategy["rollingUpdate"], "maxSurge", "25%");
     }
-    check::default(spec, "revisionHistoryLimit", 10);
-    check::default(spec, "progressDeadlineSeconds", 600);
+    rules::default(spec, "revisionHistoryLimit", 10);
+    rules::default(spec, "progressDeadlineSeconds", 600);
     pod_template::default_spec(&mut spec["template"]["spec"]);
 }
 
 fn default_replica_set(set: &mut Value) {
-    check::default(&mut set["spec"], "replicas", 1);
+    rules::default(&mut set["spec"], "replicas", 1);
     pod_template::default_spec(&mut set["spec"]["template"]["spec"]);
 }
 
 fn default_daemon_set(set: &mut Value) {
     let spec = &mut set["spec"];
     let strategy = &mut spec["updateStrategy"];
-    check::default_text(strategy, "type", "RollingUpdate");
+    rules::default_text(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
-        check::default(&mut strategy["rollingUpdate"], "maxUnavailable", 1);
-        check::default(&mut strategy["rollingUpdate"], "maxSurge", 0);
+        rules::default(&mut strategy["rollingUpdate"], "maxUnavailable", 1);
+        rules::default(&mut strategy["rollingUpdate"], "maxSurge", 0);
     }
-    check::default(spec, "revisionHistoryLimit", 10);
+    rules::default(spec, "revisionHistoryLimit", 10);
     pod_template::default_spec(&mut spec["template"]["spec"]);
 }
 
 fn default_stateful_set(set: &mut Value) {
     let spec = &mut set["spec"];
-    check::default_text(spec, "podManagementPolicy", "OrderedReady");
+    rules::default_text(spec, "podManagementPolicy", "OrderedReady");
     let strategy = &mut spec["updateStrategy"];
-    if check::text(&strategy["type"]).is_empty() {
+    if rules::text(&strategy["type"]).is_empty() {
         strategy["type"] = json!("RollingUpdate");
-        check::default(strategy, "rollingUpdate", json!({}));
+        rules::default(strategy, "rollingUpdate", json!({}));
     }
-    if strategy["type"] == "RollingUpdate" && check::is_set(&strategy["rollingUpdate"]) {
-        check::default(&mut strategy["rollingUpdate"], "partition", 0);
+    if strategy["type"] == "RollingUpdate" && rules::is_set(&strategy["rollingUpdate"]) {
+        rules::default(&mut strategy["rollingUpdate"], "partition", 0);
     }
     for moment in ["whenDeleted", "whenScaled"] {
-        check::default_text(&mut spec["persistentVolumeClaimRetentionPolicy"], moment, "Retain");
+        rules::default_text(&mut spec["persistentVolumeClaimRetentionPolicy"], moment, "Retain");
     }
-    check::default(spec, "replicas", 1);
-    check::default(spec, "revisionHistoryLimit", 10);
-    for claim in check::each(spec, "volumeClaimTemplates") {
-        check::default_text(claim, "apiVersion", "v1");
-        check::default_text(claim, "kind", "PersistentVolumeClaim");
-        check::default_text(&mut claim["status"], "phase", "Pending");
-        check::default(&mut claim["spec"], "volumeMode", "Filesystem");
+    rules::default(spec, "replicas", 1);
+    rules::default(spec, "revisionHistoryLimit", 10);
+    for claim in rules::each(spec, "volumeClaimTemplates") {
+        rules::default_text(claim, "apiVersion", "v1");
+        rules::default_text(claim, "kind", "PersistentVolumeClaim");
+        rules::default_text(&mut claim["status"], "phase", "Pending");
+        rules::default(&mut claim["spec"], "volumeMode", "Filesystem");
     }
     pod_template::default_spec(&mut spec["template"]["spec"]);
 }
@@ -149,7 +149,7 @@ fn drop_max_unavailable(set: &mut Value) {
 /// Annotations of a Deployment reach its ReplicaSets, so they count as a change of what is wanted.
 fn count_annotations(deployment: &mut Value, old: &Value) {
     let annotations = |object: &Value| object["metadata"].get("annotations").cloned().unwrap_or_default();
-    if !check::same(&annotations(deployment), &annotations(old)) {
+    if !rules::same(&annotations(deployment), &annotations(old)) {
         meta::set(deployment, "generation", Some(Value::from(meta::generation(old) + 1)));
     }
 }
@@ -173,7 +173,7 @@ fn prepare_daemon_set(set: &mut Value) {
 }
 
 fn prepare_daemon_set_update(set: &mut Value, old: &Value) {
-    let is_changed = !check::same(&set["spec"]["template"], &old["spec"]["template"]);
+    let is_changed = !rules::same(&set["spec"]["template"], &old["spec"]["template"]);
     set_template_generation(set, template_generation(old) + i64::from(is_changed));
 }
 
@@ -192,14 +192,14 @@ fn revision_columns() -> Vec<Column> {
 }
 
 fn revision_row(revision: &Value, now: Timestamp) -> Vec<Value> {
-    let owners = check::list(&revision["metadata"]["ownerReferences"]);
+    let owners = rules::list(&revision["metadata"]["ownerReferences"]);
     let owner = owners.iter().find(|owner| owner["controller"] == true).map(|owner| {
-        let kind = check::text(&owner["kind"]);
-        let kind = match check::text(&owner["apiVersion"]).split_once('/') {
+        let kind = rules::text(&owner["kind"]);
+        let kind = match rules::text(&owner["apiVersion"]).split_once('/') {
             Some((group, _)) => format!("{kind}.{group}"),
             None => kind.to_owned(),
         };
-        format!("{}/{}", kind.to_lowercase(), check::text(&owner["name"]))
+        format!("{}/{}", kind.to_lowercase(), rules::text(&owner["name"]))
     });
     vec![
         cell::name(revision),
@@ -242,7 +242,7 @@ fn daemon_set_columns() -> Vec<Column> {
 
 fn daemon_set_row(set: &Value, now: Timestamp) -> Vec<Value> {
     let (spec, status) = (&set["spec"], &set["status"]);
-    let [containers, images] = cell::containers(&spec["template"]);
+    let [containers, images] = cell::template_containers(&spec["template"]);
     vec![
         cell::name(set),
         cell::count(&status["desiredNumberScheduled"]),
@@ -250,7 +250,7 @@ fn daemon_set_row(set: &Value, now: Timestamp) -> Vec<Value> {
         cell::count(&status["numberReady"]),
         cell::count(&status["updatedNumberScheduled"]),
         cell::count(&status["numberAvailable"]),
-        Value::from(cell::labels(&spec["template"]["spec"]["nodeSelector"])),
+        Value::from(cell::label_text(&spec["template"]["spec"]["nodeSelector"])),
         cell::age(set, now),
         containers,
         images,
@@ -282,8 +282,8 @@ fn deployment_columns() -> Vec<Column> {
 
 fn deployment_row(deployment: &Value, now: Timestamp) -> Vec<Value> {
     let (spec, status) = (&deployment["spec"], &deployment["status"]);
-    let [containers, images] = cell::containers(&spec["template"]);
-    let selector = check::selector(&spec["selector"]).map(|selector| selector.to_string());
+    let [containers, images] = cell::template_containers(&spec["template"]);
+    let selector = rules::selector(&spec["selector"]).map(|selector| selector.to_string());
     vec![
         cell::name(deployment),
         ready_of(deployment),
@@ -313,7 +313,7 @@ fn replica_set_columns() -> Vec<Column> {
 
 fn replica_set_row(set: &Value, now: Timestamp) -> Vec<Value> {
     let (spec, status) = (&set["spec"], &set["status"]);
-    let [containers, images] = cell::containers(&spec["template"]);
+    let [containers, images] = cell::template_containers(&spec["template"]);
     vec![
         cell::name(set),
         cell::count(&spec["replicas"]),
@@ -333,9 +333,6 @@ fn stateful_set_columns() -> Vec<Column> {
 }
 
 fn stateful_set_row(set: &Value, now: Timestamp) -> Vec<Value> {
-    let [containers, images] = cell::containers(&set["spec"]["template"]);
+    let [containers, images] = cell::template_containers(&set["spec"]["template"]);
     vec![cell::name(set), ready_of(set), cell::age(set, now), containers, images]
 }
-
-#[cfg(test)]
-mod tests;

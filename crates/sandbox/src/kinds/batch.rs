@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Column, Hooks, Kind, Path, apps, cell, check, meta, pod_template};
+use super::{Column, Hooks, Kind, Path, apps, cell, meta, pod_template, rules};
 
 mod cron;
 mod job;
@@ -59,17 +59,17 @@ fn default_job(job: &mut Value) {
     if spec["completions"].is_null() && spec["parallelism"].is_null() {
         spec["completions"] = json!(1);
     }
-    check::default(spec, "parallelism", 1);
-    let backoff = if check::is_set(&spec["backoffLimitPerIndex"]) { i32::MAX } else { 6 };
-    check::default(spec, "backoffLimit", backoff);
-    check::default(spec, "completionMode", "NonIndexed");
-    check::default(spec, "suspend", false);
+    rules::default(spec, "parallelism", 1);
+    let backoff = if rules::is_set(&spec["backoffLimitPerIndex"]) { i32::MAX } else { 6 };
+    rules::default(spec, "backoffLimit", backoff);
+    rules::default(spec, "completionMode", "NonIndexed");
+    rules::default(spec, "suspend", false);
     let replacement = match spec["podFailurePolicy"].is_null() {
         true => "TerminatingOrFailed",
         false => "Failed",
     };
-    check::default(spec, "podReplacementPolicy", replacement);
-    check::default(spec, "manualSelector", false);
+    rules::default(spec, "podReplacementPolicy", replacement);
+    rules::default(spec, "manualSelector", false);
     default_job_spec(spec);
     // A new job gets them with those that are still to be generated.
     if !meta::uid(job).is_empty() {
@@ -89,9 +89,9 @@ fn default_labels(job: &mut Value) {
 /// What also holds for the template of a CronJob.
 fn default_job_spec(spec: &mut Value) {
     if let Some(policy) = spec.get_mut("podFailurePolicy") {
-        for rule in check::each(policy, "rules") {
-            for pattern in check::each(rule, "onPodConditions") {
-                check::default_text(pattern, "status", "True");
+        for rule in rules::each(policy, "rules") {
+            for pattern in rules::each(rule, "onPodConditions") {
+                rules::default_text(pattern, "status", "True");
             }
         }
     }
@@ -100,10 +100,10 @@ fn default_job_spec(spec: &mut Value) {
 
 fn default_cron_job(cron: &mut Value) {
     let spec = &mut cron["spec"];
-    check::default_text(spec, "concurrencyPolicy", "Allow");
-    check::default(spec, "suspend", false);
-    check::default(spec, "successfulJobsHistoryLimit", 3);
-    check::default(spec, "failedJobsHistoryLimit", 1);
+    rules::default_text(spec, "concurrencyPolicy", "Allow");
+    rules::default(spec, "suspend", false);
+    rules::default(spec, "successfulJobsHistoryLimit", 3);
+    rules::default(spec, "failedJobsHistoryLimit", 1);
     default_job_spec(&mut spec["jobTemplate"]["spec"]);
 }
 
@@ -115,9 +115,9 @@ fn generate_selector(job: &mut Value) {
     let (name, uid) = (meta::name(job).to_owned(), meta::uid(job).to_owned());
     let labels = &mut job["spec"]["template"]["metadata"]["labels"];
     for (keys, value) in [(JOB_NAME, &name), (CONTROLLER_UID, &uid)] {
-        keys.iter().for_each(|key| check::default(labels, key, value.as_str()));
+        keys.iter().for_each(|key| rules::default(labels, key, value.as_str()));
     }
-    check::default(&mut job["spec"]["selector"]["matchLabels"], CONTROLLER_UID[1], uid);
+    rules::default(&mut job["spec"]["selector"]["matchLabels"], CONTROLLER_UID[1], uid);
     default_labels(job);
 }
 
@@ -168,7 +168,7 @@ fn job_columns() -> Vec<Column> {
 }
 
 fn job_row(job: &Value, now: Timestamp) -> Vec<Value> {
-    let [containers, images] = cell::containers(&job["spec"]["template"]);
+    let [containers, images] = cell::template_containers(&job["spec"]["template"]);
     vec![
         cell::name(job),
         Value::from(job_state(job)),
@@ -183,12 +183,12 @@ fn job_row(job: &Value, now: Timestamp) -> Vec<Value> {
 
 fn job_state(job: &Value) -> &'static str {
     match job {
-        job if check::has_condition(job, "Complete") => "Complete",
-        job if check::has_condition(job, "Failed") => "Failed",
+        job if rules::has_condition(job, "Complete") => "Complete",
+        job if rules::has_condition(job, "Failed") => "Failed",
         job if meta::is_deleting(job) => "Terminating",
-        job if check::has_condition(job, "Suspended") => "Suspended",
-        job if check::has_condition(job, "FailureTarget") => "FailureTarget",
-        job if check::has_condition(job, "SuccessCriteriaMet") => "SuccessCriteriaMet",
+        job if rules::has_condition(job, "Suspended") => "Suspended",
+        job if rules::has_condition(job, "FailureTarget") => "FailureTarget",
+        job if rules::has_condition(job, "SuccessCriteriaMet") => "SuccessCriteriaMet",
         _ => "Running",
     }
 }
@@ -231,8 +231,8 @@ fn cron_columns() -> Vec<Column> {
 fn cron_row(cron: &Value, now: Timestamp) -> Vec<Value> {
     let (spec, status) = (&cron["spec"], &cron["status"]);
     let job = &spec["jobTemplate"]["spec"];
-    let [containers, images] = cell::containers(&job["template"]);
-    let last = match check::is_set(&status["lastScheduleTime"]) {
+    let [containers, images] = cell::template_containers(&job["template"]);
+    let last = match rules::is_set(&status["lastScheduleTime"]) {
         true => cell::since(&status["lastScheduleTime"], now),
         false => "<none>".to_owned(),
     };
@@ -259,6 +259,3 @@ fn cron_row(cron: &Value, now: Timestamp) -> Vec<Value> {
 fn spec_path() -> Path<'static> {
     Path::root("spec")
 }
-
-#[cfg(test)]
-mod tests;

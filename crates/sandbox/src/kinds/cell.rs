@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Column, check, meta};
+use super::{Column, meta, rules};
 use crate::schema::builtin;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -40,9 +40,9 @@ pub(super) fn template_columns() -> [Column; 2] {
 }
 
 /// Names and images of the containers of a pod template.
-pub(super) fn containers(template: &Value) -> [Value; 2] {
-    let containers = check::list(&template["spec"]["containers"]);
-    ["name", "image"].map(|field| Value::from(join(containers.iter().map(|c| check::text(&c[field])), ",")))
+pub(super) fn template_containers(template: &Value) -> [Value; 2] {
+    let containers = rules::list(&template["spec"]["containers"]);
+    ["name", "image"].map(|field| Value::from(join(containers.iter().map(|c| rules::text(&c[field])), ",")))
 }
 
 pub(super) fn join<'a>(parts: impl Iterator<Item = &'a str>, between: &str) -> String {
@@ -66,7 +66,7 @@ pub(super) fn count(value: &Value) -> Value {
 
 /// The length of a list.
 pub(super) fn length(value: &Value) -> Value {
-    Value::from(check::list(value).len())
+    Value::from(rules::list(value).len())
 }
 
 /// A flag, with what it means when absent.
@@ -76,7 +76,7 @@ pub(super) fn flag(value: &Value, absent: bool) -> Value {
 
 /// A text, empty when absent.
 pub(super) fn text(value: &Value) -> Value {
-    Value::from(check::text(value))
+    Value::from(rules::text(value))
 }
 
 /// The time since then.
@@ -89,7 +89,7 @@ pub(super) fn since(time: &Value, now: Timestamp) -> String {
 
 /// A label selector in one line.
 pub(super) fn selector(selector: &Value) -> String {
-    match check::selector(selector).map(|s| s.to_string()) {
+    match rules::selector(selector).map(|s| s.to_string()) {
         Err(_) => "<error>".to_owned(),
         Ok(text) if text.is_empty() => "<none>".to_owned(),
         Ok(text) => text,
@@ -97,9 +97,9 @@ pub(super) fn selector(selector: &Value) -> String {
 }
 
 /// Labels in one line.
-pub(super) fn labels(labels: &Value) -> String {
+pub(super) fn label_text(labels: &Value) -> String {
     let pairs = labels.as_object().into_iter().flatten();
-    let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key}={}", check::text(value))).collect();
+    let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key}={}", rules::text(value))).collect();
     if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
 }
 

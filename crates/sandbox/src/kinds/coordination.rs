@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::check::{self, Faults};
+use super::rules::{self, Faults};
 use super::{FieldError, Hooks, Kind, Path, cell};
 
 pub(super) fn kinds() -> Vec<Kind> {
@@ -39,7 +39,7 @@ fn validate(lease: &Value, _: Option<&Value>) -> Faults {
         let path = path.child("leaseDurationSeconds");
         errors.push(FieldError::invalid(&path, seconds, "must be greater than 0"));
     }
-    errors.extend(check::non_negative(&spec["leaseTransitions"], &path.child("leaseTransitions")));
+    errors.extend(rules::non_negative(&spec["leaseTransitions"], &path.child("leaseTransitions")));
     errors
 }
 

@@ -6,8 +6,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::jsonpath::JsonPath;
-use super::{ALL_VERBS, Column, FieldError, Hooks, Kind, ScalePaths, Subresource, Text, meta};
+use super::{Column, FieldError, Hooks, Kind, ScalePaths, Subresource, Text, meta};
 use crate::schema::{Schema, crd};
+
+/// What every kind of a CRD offers, in the order Kubernetes lists it for them.
+const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// What a CRD's kind needs beside its row: shape, columns, conversions.
 #[derive(Debug)]
@@ -133,7 +136,7 @@ fn version_kind(spec: &Value, version: &Value, path: &str, storage: &str) -> Res
         short_names: list(&names["shortNames"]),
         categories: list(&names["categories"]),
         namespaced: spec["scope"] == "Namespaced",
-        verbs: ALL_VERBS,
+        verbs: VERBS,
         subresources,
         columns,
         storage_group: group.clone(),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::check::{self, Faults};
+use super::rules::{self, Faults};
 use super::{Column, FieldError, Hooks, Kind, Path, cell, meta, names, quote};
 
 const ENDPOINTS_MAX: i64 = 1000;
@@ -40,15 +40,15 @@ pub(super) fn kinds() -> Vec<Kind> {
 }
 
 fn default_ports(slice: &mut Value) {
-    for port in check::each(slice, "ports") {
-        check::default(port, "name", "");
-        check::default(port, "protocol", "TCP");
+    for port in rules::each(slice, "ports") {
+        rules::default(port, "name", "");
+        rules::default(port, "protocol", "TCP");
     }
 }
 
 /// Only versions of old could write this field.
 fn drop_topology(slice: &mut Value) {
-    for endpoint in check::each(slice, "endpoints") {
+    for endpoint in rules::each(slice, "endpoints") {
         if let Some(fields) = endpoint.as_object_mut() {
             fields.remove("deprecatedTopology");
         }
@@ -58,24 +58,24 @@ fn drop_topology(slice: &mut Value) {
 /// Labels tell whose endpoints these are, so they count as a change of what is wanted.
 fn count_labels(slice: &mut Value, old: &Value) {
     let labels = |object: &Value| object["metadata"].get("labels").cloned().unwrap_or_default();
-    if !check::same(&labels(slice), &labels(old)) {
+    if !rules::same(&labels(slice), &labels(old)) {
         meta::set(slice, "generation", Some(Value::from(meta::generation(old) + 1)));
     }
 }
 
 fn validate(slice: &Value, old: Option<&Value>) -> Faults {
     let path = Path::root("addressType");
-    let kind = check::text(&slice["addressType"]);
+    let kind = rules::text(&slice["addressType"]);
     let mut errors = Vec::new();
     match kind {
         "" => errors.push(FieldError::required(&path, "")),
-        _ => errors.extend(check::one_of(&slice["addressType"], &["FQDN", "IPv4", "IPv6"], &path)),
+        _ => errors.extend(rules::one_of(&slice["addressType"], &["FQDN", "IPv4", "IPv6"], &path)),
     }
     errors.extend(ports(&slice["ports"], &Path::root("ports")));
-    if old.is_none_or(|old| !check::same(&old["endpoints"], &slice["endpoints"])) {
+    if old.is_none_or(|old| !rules::same(&old["endpoints"], &slice["endpoints"])) {
         errors.extend(endpoints(&slice["endpoints"], kind, &Path::root("endpoints")));
     }
-    errors.extend(old.and_then(|old| check::immutable(&slice["addressType"], &old["addressType"], &path)));
+    errors.extend(old.and_then(|old| rules::immutable(&slice["addressType"], &old["addressType"], &path)));
     errors
 }
 
@@ -84,23 +84,23 @@ fn count(list: &[Value]) -> i64 {
 }
 
 fn ports(ports: &Value, path: &Path<'_>) -> Faults {
-    let ports = check::list(ports);
+    let ports = rules::list(ports);
     if count(ports) > PORTS_MAX {
         return vec![FieldError::too_many(path, count(ports), PORTS_MAX)];
     }
     let mut errors = Vec::new();
     for (i, port) in ports.iter().enumerate() {
         let at = path.index(i);
-        let name = check::text(&port["name"]);
+        let name = rules::text(&port["name"]);
         if !name.is_empty() {
-            errors.extend(check::faults(names::is_label(name), name, &at.child("name")));
+            errors.extend(rules::faults(names::is_label(name), name, &at.child("name")));
         }
         if ports[..i].iter().any(|other| other["name"] == name) {
             errors.push(FieldError::duplicate(&at.child("name"), name));
         }
-        errors.extend(check::one_of(&port["protocol"], &["SCTP", "TCP", "UDP"], &at.child("protocol")));
+        errors.extend(rules::one_of(&port["protocol"], &["SCTP", "TCP", "UDP"], &at.child("protocol")));
         if let Some(protocol) = port["appProtocol"].as_str() {
-            errors.extend(check::faults(
+            errors.extend(rules::faults(
                 names::is_qualified_name(protocol),
                 protocol,
                 &at.child("appProtocol"),
@@ -111,7 +111,7 @@ fn ports(ports: &Value, path: &Path<'_>) -> Faults {
 }
 
 fn endpoints(endpoints: &Value, kind: &str, path: &Path<'_>) -> Faults {
-    let endpoints = check::list(endpoints);
+    let endpoints = rules::list(endpoints);
     if count(endpoints) > ENDPOINTS_MAX {
         return vec![FieldError::too_many(path, count(endpoints), ENDPOINTS_MAX)];
     }
@@ -121,14 +121,14 @@ fn endpoints(endpoints: &Value, kind: &str, path: &Path<'_>) -> Faults {
 
 fn endpoint(endpoint: &Value, kind: &str, path: &Path<'_>) -> Faults {
     let at = path.child("addresses");
-    let addresses = check::list(&endpoint["addresses"]);
+    let addresses = rules::list(&endpoint["addresses"]);
     let mut errors = Vec::new();
     if addresses.is_empty() {
         errors.push(FieldError::required(&at, "must contain at least 1 address"));
     } else if count(addresses) > ADDRESSES_MAX {
         errors.push(FieldError::too_many(&at, count(addresses), ADDRESSES_MAX));
     }
-    for (i, address) in addresses.iter().map(check::text).enumerate() {
+    for (i, address) in addresses.iter().map(rules::text).enumerate() {
         match kind {
             "IPv4" | "IPv6" => errors.extend(ip_address(address, kind == "IPv4", i, &at)),
             "FQDN" => errors.extend(domain(address, &at.index(i))),
@@ -136,10 +136,10 @@ fn endpoint(endpoint: &Value, kind: &str, path: &Path<'_>) -> Faults {
         }
     }
     if let Some(node) = endpoint["nodeName"].as_str() {
-        errors.extend(check::faults(names::is_subdomain(node), node, &path.child("nodeName")));
+        errors.extend(rules::faults(names::is_subdomain(node), node, &path.child("nodeName")));
     }
     if let Some(host) = endpoint["hostname"].as_str() {
-        errors.extend(check::faults(names::is_label(host), host, &path.child("hostname")));
+        errors.extend(rules::faults(names::is_label(host), host, &path.child("hostname")));
     }
     errors.extend(hints(&endpoint["hints"], &path.child("hints")));
     errors
@@ -223,7 +223,7 @@ fn hints(hints: &Value, path: &Path<'_>) -> Faults {
     for (field, rule) in
         [("forZones", names::is_label_value as fn(&str) -> Vec<String>), ("forNodes", names::is_subdomain)]
     {
-        let list = check::list(&hints[field]);
+        let list = rules::list(&hints[field]);
         let at = path.child(field);
         if count(list) > HINTS_MAX {
             errors.push(FieldError::too_many(&at, count(list), HINTS_MAX));
@@ -231,11 +231,11 @@ fn hints(hints: &Value, path: &Path<'_>) -> Faults {
         }
         for (i, hint) in list.iter().enumerate() {
             let at = at.index(i);
-            let name = check::text(&hint["name"]);
+            let name = rules::text(&hint["name"]);
             if list[..i].iter().any(|other| other["name"] == name) {
                 errors.push(FieldError::duplicate(&at.child("name"), name));
             }
-            errors.extend(check::faults(rule(name), name, &at.child("name")));
+            errors.extend(rules::faults(rule(name), name, &at.child("name")));
         }
     }
     errors
@@ -246,11 +246,11 @@ fn warn(slice: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_none() && slice["addressType"] == "FQDN" {
         warnings.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
     }
-    if CONTROLLERS.contains(&check::text(&slice["metadata"]["labels"][MANAGED_BY])) {
+    if CONTROLLERS.contains(&rules::text(&slice["metadata"]["labels"][MANAGED_BY])) {
         return warnings;
     }
-    for (i, endpoint) in check::list(&slice["endpoints"]).iter().enumerate() {
-        for (j, address) in check::list(&endpoint["addresses"]).iter().map(check::text).enumerate() {
+    for (i, endpoint) in rules::list(&slice["endpoints"]).iter().enumerate() {
+        for (j, address) in rules::list(&endpoint["addresses"]).iter().map(rules::text).enumerate() {
             warnings
                 .extend(warn_of_address(address).map(|why| format!("endpoints[{i}].addresses[{j}]: {why}")));
         }
@@ -296,13 +296,13 @@ fn columns() -> Vec<Column> {
 }
 
 fn row(slice: &Value, now: Timestamp) -> Vec<Value> {
-    let ports = check::list(&slice["ports"]).iter().map(|port| match port["port"].as_i64() {
+    let ports = rules::list(&slice["ports"]).iter().map(|port| match port["port"].as_i64() {
         Some(number) => number.to_string(),
         None => port["name"].as_str().unwrap_or("*").to_owned(),
     });
-    let endpoints = check::list(&slice["endpoints"]).iter();
-    let addresses = endpoints.flat_map(|endpoint| check::list(&endpoint["addresses"]));
-    let addresses: Vec<String> = addresses.map(|address| check::text(address).to_owned()).collect();
+    let endpoints = rules::list(&slice["endpoints"]).iter();
+    let addresses = endpoints.flat_map(|endpoint| rules::list(&endpoint["addresses"]));
+    let addresses: Vec<String> = addresses.map(|address| rules::text(address).to_owned()).collect();
     vec![
         cell::name(slice),
         cell::text(&slice["addressType"]),
@@ -311,6 +311,3 @@ fn row(slice: &Value, now: Timestamp) -> Vec<Value> {
         cell::age(slice, now),
     ]
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::check::{self, Faults};
+use super::rules::{self, Faults};
 use super::{Column, Convert, FieldError, Hooks, Kind, Path, cell, meta, names};
 
 const TEXT_MAX: i64 = 128;
@@ -94,10 +94,10 @@ fn as_core(event: &Value) -> Value {
 
 /// Under the names of both groups, for an event written by one may be asked for by the other.
 fn fields(event: &Value) -> Vec<(&'static str, String)> {
-    let text = |value: &Value| check::text(value).to_owned();
+    let text = |value: &Value| rules::text(value).to_owned();
     let object = &event["involvedObject"];
     let source = [&event["source"]["component"], &event["reportingComponent"]];
-    let source = source.into_iter().map(check::text).find(|text| !text.is_empty()).unwrap_or_default();
+    let source = source.into_iter().map(rules::text).find(|text| !text.is_empty()).unwrap_or_default();
     let mut fields = vec![
         ("reason", text(&event["reason"])),
         ("reportingComponent", text(&event["reportingComponent"])),
@@ -116,8 +116,8 @@ fn fields(event: &Value) -> Vec<(&'static str, String)> {
 fn validate_common(event: &Value, controller_name: &'static str) -> Faults {
     let mut errors = Vec::new();
     let namespace = meta::namespace(event);
-    let object = check::text(&event["involvedObject"]["namespace"]);
-    let is_new = check::is_set(&event["eventTime"]);
+    let object = rules::text(&event["involvedObject"]["namespace"]);
+    let is_new = rules::is_set(&event["eventTime"]);
     let may_be_global = if is_new { ["default", "kube-system"] } else { ["default", ""] };
     let is_fine = match object.is_empty() {
         true => may_be_global.contains(&namespace),
@@ -128,27 +128,27 @@ fn validate_common(event: &Value, controller_name: &'static str) -> Faults {
         errors.push(FieldError::invalid(&path.child("namespace"), object, "does not match event.namespace"));
     }
     if is_new {
-        let controller = check::text(&event["reportingComponent"]);
+        let controller = rules::text(&event["reportingComponent"]);
         let path = Path::root(controller_name);
         if controller.is_empty() {
             errors.push(FieldError::required(&path, ""));
         }
-        errors.extend(check::faults(names::is_qualified_name(controller), controller, &path));
+        errors.extend(rules::faults(names::is_qualified_name(controller), controller, &path));
         for field in ["reportingInstance", "action", "reason"] {
             let path = Path::root(field);
-            let found = check::text(&event[field]);
+            let found = rules::text(&event[field]);
             if found.is_empty() {
                 errors.push(FieldError::required(&path, ""));
             }
             errors.extend(too_long(found, TEXT_MAX, &path));
         }
-        errors.extend(too_long(check::text(&event["message"]), NOTE_MAX, &Path::root("message")));
+        errors.extend(too_long(rules::text(&event["message"]), NOTE_MAX, &Path::root("message")));
     }
     errors
 }
 
 fn too_long(text: &str, max: i64, path: &Path<'_>) -> Option<FieldError> {
-    let is_long = check::length(text) > max;
+    let is_long = rules::length(text) > max;
     is_long.then(|| FieldError::invalid(path, "", format!("can have at most {max} characters")))
 }
 
@@ -160,15 +160,15 @@ fn validate_new(event: &Value, old: Option<&Value>) -> Faults {
         if event["eventTime"].is_null() {
             errors.push(FieldError::required(&Path::root("eventTime"), ""));
         }
-        let kind = check::text(&event["type"]);
+        let kind = rules::text(&event["type"]);
         if !["Normal", "Warning"].contains(&kind) {
             errors.push(FieldError::invalid(&Path::root("type"), "", format!("has invalid value: {kind}")));
         }
         let source = &event["source"];
-        let has_source = ["component", "host"].iter().any(|field| !check::text(&source[*field]).is_empty());
+        let has_source = ["component", "host"].iter().any(|field| !rules::text(&source[*field]).is_empty());
         for (is_wrong, field) in [
-            (check::is_set(&event["firstTimestamp"]), "firstTimestamp"),
-            (check::is_set(&event["lastTimestamp"]), "lastTimestamp"),
+            (rules::is_set(&event["firstTimestamp"]), "firstTimestamp"),
+            (rules::is_set(&event["lastTimestamp"]), "lastTimestamp"),
             (event["count"].as_i64().unwrap_or(0) != 0, "count"),
             (has_source, "source"),
         ] {
@@ -178,7 +178,7 @@ fn validate_new(event: &Value, old: Option<&Value>) -> Faults {
         }
         return errors;
     };
-    if !check::same(&event["series"], &old["series"]) {
+    if !rules::same(&event["series"], &old["series"]) {
         errors.extend(series(&event["series"]));
     }
     errors.extend(frozen(event, old));
@@ -191,7 +191,7 @@ fn frozen(event: &Value, old: &Value) -> Faults {
     let reference = |value: &Value| match value.is_null() {
         true => "null".to_owned(),
         false => {
-            let text = |field: &str| Value::from(check::text(&value[field]));
+            let text = |field: &str| Value::from(rules::text(&value[field]));
             let fields = [
                 ("kind", "Kind"),
                 ("namespace", "Namespace"),
@@ -202,7 +202,7 @@ fn frozen(event: &Value, old: &Value) -> Faults {
                 ("fieldPath", "FieldPath"),
             ];
             let all = fields.iter().map(|(json, _)| ((*json).to_owned(), text(json)));
-            check::go_struct(&Value::Object(all.collect()), &fields)
+            rules::go_struct(&Value::Object(all.collect()), &fields)
         }
     };
     for (field, shown) in [
@@ -225,8 +225,8 @@ fn frozen(event: &Value, old: &Value) -> Faults {
         let path = Path::root(if field == "reportingComponent" { "reportingController" } else { field });
         let (new, old) = (&event[field], &old[field]);
         errors.extend(match shown {
-            Some(_) => check::immutable_as(new, old, &reference(new), &path),
-            None => check::immutable(new, old, &path),
+            Some(_) => rules::immutable_as(new, old, &reference(new), &path),
+            None => rules::immutable(new, old, &path),
         });
     }
     errors
@@ -265,23 +265,23 @@ fn columns() -> Vec<Column> {
 
 fn row(event: &Value, now: Timestamp) -> Vec<Value> {
     let object = &event["involvedObject"];
-    let first = match check::is_set(&event["firstTimestamp"]) {
+    let first = match rules::is_set(&event["firstTimestamp"]) {
         true => cell::since(&event["firstTimestamp"], now),
         false => cell::since(&event["eventTime"], now),
     };
     let series = &event["series"];
-    let last = match (check::is_set(series), check::is_set(&event["lastTimestamp"])) {
+    let last = match (rules::is_set(series), rules::is_set(&event["lastTimestamp"])) {
         (true, _) => cell::since(&series["lastObservedTime"], now),
         (false, true) => cell::since(&event["lastTimestamp"], now),
         (false, false) => first.clone(),
     };
-    let count = match check::is_set(series) {
+    let count = match rules::is_set(series) {
         true => series["count"].as_i64().unwrap_or(0),
         // An event alone does not count itself in the new group.
         false => event["count"].as_i64().filter(|count| *count != 0).unwrap_or(1),
     };
-    let kind = check::text(&object["kind"]).to_lowercase();
-    let target = match check::text(&object["name"]) {
+    let kind = rules::text(&object["kind"]).to_lowercase();
+    let target = match rules::text(&object["name"]) {
         "" => kind,
         name => format!("{kind}/{name}"),
     };
@@ -292,7 +292,7 @@ fn row(event: &Value, now: Timestamp) -> Vec<Value> {
         Value::from(target),
         cell::text(&object["fieldPath"]),
         Value::from(source(event)),
-        Value::from(check::text(&event["message"]).trim()),
+        Value::from(rules::text(&event["message"]).trim()),
         Value::from(first),
         Value::from(count),
         cell::name(event),
@@ -302,7 +302,7 @@ fn row(event: &Value, now: Timestamp) -> Vec<Value> {
 /// `component, instance`.
 fn source(event: &Value) -> String {
     let first = |values: [&Value; 2]| {
-        values.into_iter().map(check::text).find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+        values.into_iter().map(rules::text).find(|text| !text.is_empty()).unwrap_or_default().to_owned()
     };
     let component = first([&event["source"]["component"], &event["reportingComponent"]]);
     match first([&event["source"]["host"], &event["reportingInstance"]]) {

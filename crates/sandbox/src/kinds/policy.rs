@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::check::{self, Faults};
+use super::rules::{self, Faults};
 use super::{Column, Hooks, Kind, Path, cell, names};
 
 pub(super) fn kinds() -> Vec<Kind> {
@@ -21,7 +21,7 @@ fn validate(budget: &Value, old: Option<&Value>) -> Faults {
     let path = Path::root("spec");
     let spec = &budget["spec"];
     let mut errors = Vec::new();
-    if check::is_set(&spec["minAvailable"]) && check::is_set(&spec["maxUnavailable"]) {
+    if rules::is_set(&spec["minAvailable"]) && rules::is_set(&spec["maxUnavailable"]) {
         let mut shown = spec.clone();
         // A selector prints in its own order, whatever the order of its fields here.
         shown["selector"] = Value::Null;
@@ -31,22 +31,22 @@ fn validate(budget: &Value, old: Option<&Value>) -> Faults {
             ("maxUnavailable", "MaxUnavailable"),
             ("unhealthyPodEvictionPolicy", "UnhealthyPodEvictionPolicy"),
         ];
-        let selector = format!("\"Selector\":{}", check::show_selector(&spec["selector"]));
-        let shown = check::go_struct(&shown, &fields).replacen("\"Selector\":null", &selector, 1);
-        errors.push(check::invalid_as(&path, &shown, "minAvailable and maxUnavailable cannot be both set"));
+        let selector = format!("\"Selector\":{}", rules::show_selector(&spec["selector"]));
+        let shown = rules::go_struct(&shown, &fields).replacen("\"Selector\":null", &selector, 1);
+        errors.push(rules::invalid_as(&path, &shown, "minAvailable and maxUnavailable cannot be both set"));
     }
     for field in ["minAvailable", "maxUnavailable"] {
-        errors.extend(check::positive_int_or_percent(&spec[field], &path.child(field)));
-        errors.extend(check::at_most_100_percent(&spec[field], &path.child(field)));
+        errors.extend(rules::positive_int_or_percent(&spec[field], &path.child(field)));
+        errors.extend(rules::at_most_100_percent(&spec[field], &path.child(field)));
     }
     let selector = path.child("selector");
     let may_keep =
-        old.is_some_and(|old| !check::label_selector(&old["spec"]["selector"], &selector).is_empty());
-    errors.extend(check::label_selector_with(&spec["selector"], may_keep, &selector));
+        old.is_some_and(|old| !rules::label_selector(&old["spec"]["selector"], &selector).is_empty());
+    errors.extend(rules::label_selector_with(&spec["selector"], may_keep, &selector));
     let policy = &spec["unhealthyPodEvictionPolicy"];
-    if check::is_set(policy) {
+    if rules::is_set(policy) {
         let at = path.child("unhealthyPodEvictionPolicy");
-        errors.extend(check::one_of(policy, &["AlwaysAllow", "IfHealthyBudget"], &at));
+        errors.extend(rules::one_of(policy, &["AlwaysAllow", "IfHealthyBudget"], &at));
     }
     errors
 }
@@ -54,9 +54,9 @@ fn validate(budget: &Value, old: Option<&Value>) -> Faults {
 fn validate_status(budget: &Value, _: &Value) -> Faults {
     let path = Path::root("status");
     let status = &budget["status"];
-    let mut errors = check::conditions(&status["conditions"], &path.child("conditions"));
+    let mut errors = rules::conditions(&status["conditions"], &path.child("conditions"));
     let numbers = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
-    errors.extend(check::all_non_negative(status, &path, &numbers));
+    errors.extend(rules::all_non_negative(status, &path, &numbers));
     errors
 }
 

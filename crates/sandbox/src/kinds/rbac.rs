@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::check::{self, Faults};
+use super::rules::{self, Faults};
 use super::{Column, FieldError, Hooks, Kind, Path, cell, names};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -32,27 +32,27 @@ pub(super) fn kinds() -> Vec<Kind> {
             Hooks { validate: |new, old| validate_binding(new, old, &["Role", "ClusterRole"]), ..binding },
         )
         .columns(binding_columns(ROLE_REF, SUBJECTS)),
-        kind("Role", "roles", Hooks { validate: |role, _| rules(role, true), ..hooks }),
+        kind("Role", "roles", Hooks { validate: |role, _| policy_rules(role, true), ..hooks }),
     ]
 }
 
 fn default_binding(binding: &mut Value) {
-    check::default_text(&mut binding["roleRef"], "apiGroup", GROUP);
-    for subject in check::each(binding, "subjects") {
-        if ["User", "Group"].contains(&check::text(&subject["kind"])) {
-            check::default_text(subject, "apiGroup", GROUP);
+    rules::default_text(&mut binding["roleRef"], "apiGroup", GROUP);
+    for subject in rules::each(binding, "subjects") {
+        if ["User", "Group"].contains(&rules::text(&subject["kind"])) {
+            rules::default_text(subject, "apiGroup", GROUP);
         }
     }
 }
 
-fn rules(role: &Value, is_namespaced: bool) -> Faults {
+fn policy_rules(role: &Value, is_namespaced: bool) -> Faults {
     let path = Path::root("rules");
-    let rules = check::list(&role["rules"]).iter().enumerate();
+    let rules = rules::list(&role["rules"]).iter().enumerate();
     rules.flat_map(|(i, found)| rule(found, is_namespaced, &path.index(i))).collect()
 }
 
 fn rule(rule: &Value, is_namespaced: bool, path: &Path<'_>) -> Faults {
-    let is_empty = |field: &str| check::list(&rule[field]).is_empty();
+    let is_empty = |field: &str| rules::list(&rule[field]).is_empty();
     let mut errors = Vec::new();
     let mut required = |field: &'static str, detail: &str| {
         if is_empty(field) {
@@ -78,22 +78,22 @@ fn rule(rule: &Value, is_namespaced: bool, path: &Path<'_>) -> Faults {
 }
 
 fn validate_cluster_role(role: &Value, old: Option<&Value>) -> Faults {
-    let mut errors = rules(role, false);
+    let mut errors = policy_rules(role, false);
     if role["aggregationRule"].is_null() {
         return errors;
     }
     let aggregation = Path::root("aggregationRule");
     let path = aggregation.child("clusterRoleSelectors");
-    let selectors = |role: &Value| check::list(&role["aggregationRule"]["clusterRoleSelectors"]).to_vec();
+    let selectors = |role: &Value| rules::list(&role["aggregationRule"]["clusterRoleSelectors"]).to_vec();
     let found = selectors(role);
     if found.is_empty() {
         let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
         errors.push(FieldError::required(&path, detail));
     }
-    let may_keep = old.is_some_and(|old| selectors(old).iter().any(check::has_bad_values));
+    let may_keep = old.is_some_and(|old| selectors(old).iter().any(rules::has_bad_values));
     for (i, selector) in found.iter().enumerate() {
-        errors.extend(check::label_selector_with(selector, may_keep, &path.index(i)));
-        if check::selector(selector).is_err() {
+        errors.extend(rules::label_selector_with(selector, may_keep, &path.index(i)));
+        if rules::selector(selector).is_err() {
             errors.push(FieldError::invalid(&path.index(i), Value::Null, "invalid label selector."));
         }
     }
@@ -104,43 +104,43 @@ fn validate_binding(binding: &Value, old: Option<&Value>, kinds: &[&str]) -> Fau
     let path = Path::root("roleRef");
     let role = &binding["roleRef"];
     let mut errors = Vec::new();
-    errors.extend(check::one_of(&role["apiGroup"], &[GROUP], &path.child("apiGroup")));
-    errors.extend(check::one_of(&role["kind"], kinds, &path.child("kind")));
-    match check::text(&role["name"]) {
+    errors.extend(rules::one_of(&role["apiGroup"], &[GROUP], &path.child("apiGroup")));
+    errors.extend(rules::one_of(&role["kind"], kinds, &path.child("kind")));
+    match rules::text(&role["name"]) {
         "" => errors.push(FieldError::required(&path.child("name"), "")),
-        name => errors.extend(check::faults(names::path_segment(name, false), name, &path.child("name"))),
+        name => errors.extend(rules::faults(names::path_segment(name, false), name, &path.child("name"))),
     }
     let subjects = Path::root("subjects");
-    for (i, found) in check::list(&binding["subjects"]).iter().enumerate() {
+    for (i, found) in rules::list(&binding["subjects"]).iter().enumerate() {
         errors.extend(subject(found, kinds.len() > 1, &subjects.index(i)));
     }
-    if old.is_some_and(|old| !check::same(&old["roleRef"], role)) {
+    if old.is_some_and(|old| !rules::same(&old["roleRef"], role)) {
         let fields = [("apiGroup", "APIGroup"), ("kind", "Kind"), ("name", "Name")];
-        errors.push(check::invalid_as(&path, &check::go_struct(role, &fields), "cannot change roleRef"));
+        errors.push(rules::invalid_as(&path, &rules::go_struct(role, &fields), "cannot change roleRef"));
     }
     errors
 }
 
 fn subject(subject: &Value, is_namespaced: bool, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
-    let name = check::text(&subject["name"]);
+    let name = rules::text(&subject["name"]);
     let group = path.child("apiGroup");
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));
     }
-    match check::text(&subject["kind"]) {
+    match rules::text(&subject["kind"]) {
         "ServiceAccount" => {
             if !name.is_empty() {
-                errors.extend(check::faults(names::is_subdomain(name), name, &path.child("name")));
+                errors.extend(rules::faults(names::is_subdomain(name), name, &path.child("name")));
             }
-            if !check::text(&subject["apiGroup"]).is_empty() {
-                errors.extend(check::one_of(&subject["apiGroup"], &[""], &group));
+            if !rules::text(&subject["apiGroup"]).is_empty() {
+                errors.extend(rules::one_of(&subject["apiGroup"], &[""], &group));
             }
-            if !is_namespaced && check::text(&subject["namespace"]).is_empty() {
+            if !is_namespaced && rules::text(&subject["namespace"]).is_empty() {
                 errors.push(FieldError::required(&path.child("namespace"), ""));
             }
         }
-        "User" | "Group" => errors.extend(check::one_of(&subject["apiGroup"], &[GROUP], &group)),
+        "User" | "Group" => errors.extend(rules::one_of(&subject["apiGroup"], &[GROUP], &group)),
         other => {
             let kinds = ["ServiceAccount", "User", "Group"];
             errors.push(FieldError::not_supported(&path.child("kind"), other, kinds));
@@ -176,18 +176,18 @@ fn binding_columns(role: &'static str, [users, groups, accounts]: [&'static str;
 fn binding_row(binding: &Value, now: Timestamp) -> Vec<Value> {
     let role = &binding["roleRef"];
     let subjects = |kind: &str| {
-        let found = check::list(&binding["subjects"]).iter().filter(|subject| subject["kind"] == kind);
+        let found = rules::list(&binding["subjects"]).iter().filter(|subject| subject["kind"] == kind);
         let names = found.map(|subject| match kind {
             "ServiceAccount" => {
-                format!("{}/{}", check::text(&subject["namespace"]), check::text(&subject["name"]))
+                format!("{}/{}", rules::text(&subject["namespace"]), rules::text(&subject["name"]))
             }
-            _ => check::text(&subject["name"]).to_owned(),
+            _ => rules::text(&subject["name"]).to_owned(),
         });
         Value::from(names.collect::<Vec<_>>().join(", "))
     };
     vec![
         cell::name(binding),
-        Value::from(format!("{}/{}", check::text(&role["kind"]), check::text(&role["name"]))),
+        Value::from(format!("{}/{}", rules::text(&role["kind"]), rules::text(&role["name"]))),
         cell::age(binding, now),
         subjects("User"),
         subjects("Group"),

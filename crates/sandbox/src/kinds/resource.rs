@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::check::{self, Faults};
+use super::rules::{self, Faults};
 use super::{Column, FieldError, Hooks, Kind, Path, cell, meta, names};
 
 const REQUESTS_MAX: i64 = 32;
@@ -52,7 +52,7 @@ pub(super) fn kinds() -> Vec<Kind> {
                 prepare_update: |slice, _| drop_disabled(slice),
                 validate: validate_slice,
                 fields: |slice| {
-                    let text = |field: &str| check::text(&slice["spec"][field]).to_owned();
+                    let text = |field: &str| rules::text(&slice["spec"][field]).to_owned();
                     vec![("spec.nodeName", text("nodeName")), ("spec.driver", text("driver"))]
                 },
                 field_names: &["spec.nodeName", "spec.driver"],
@@ -65,16 +65,16 @@ pub(super) fn kinds() -> Vec<Kind> {
 
 fn default_requests(devices: Option<&mut Value>) {
     let Some(devices) = devices else { return };
-    for request in check::each(devices, "requests") {
+    for request in rules::each(devices, "requests") {
         if request["exactly"].is_object() {
             default_request(&mut request["exactly"]);
         }
-        check::each(request, "firstAvailable").for_each(default_request);
+        rules::each(request, "firstAvailable").for_each(default_request);
     }
 }
 
 fn default_request(request: &mut Value) {
-    check::default_text(request, "allocationMode", "ExactCount");
+    rules::default_text(request, "allocationMode", "ExactCount");
     if request["allocationMode"] == "ExactCount" && request["count"].as_i64().unwrap_or(0) == 0 {
         request["count"] = json!(1);
     }
@@ -95,7 +95,7 @@ const DISABLED: [&str; 9] = [
 
 fn drop_disabled(slice: &mut Value) {
     let Some(spec) = slice.get_mut("spec") else { return };
-    for device in check::each(spec, "devices") {
+    for device in rules::each(spec, "devices") {
         remove(device, &DISABLED);
         let capacities = device.get_mut("capacity").and_then(Value::as_object_mut);
         for capacity in capacities.into_iter().flat_map(Map::values_mut) {
@@ -107,11 +107,11 @@ fn drop_disabled(slice: &mut Value) {
 
 fn drop_tolerations(devices: Option<&mut Value>) {
     let Some(devices) = devices else { return };
-    for request in check::each(devices, "requests") {
+    for request in rules::each(devices, "requests") {
         if let Some(exactly) = request.get_mut("exactly") {
             remove(exactly, &["tolerations", "capacity"]);
         }
-        check::each(request, "firstAvailable")
+        rules::each(request, "firstAvailable")
             .for_each(|choice| remove(choice, &["tolerations", "capacity"]));
     }
 }
@@ -126,7 +126,7 @@ fn validate_claim(claim: &Value, old: Option<&Value>) -> Faults {
     let spec = &claim["spec"];
     match old {
         // Differs: Kubernetes prints the spec with the names of its Go structs.
-        Some(old) => check::immutable(spec, &old["spec"], &path).into_iter().collect(),
+        Some(old) => rules::immutable(spec, &old["spec"], &path).into_iter().collect(),
         None => requests(&spec["devices"], &path.child("devices")),
     }
 }
@@ -135,7 +135,7 @@ fn validate_template(template: &Value, old: Option<&Value>) -> Faults {
     let path = Path::root("spec");
     let spec = &template["spec"];
     match old {
-        Some(old) => check::immutable(spec, &old["spec"], &path).into_iter().collect(),
+        Some(old) => rules::immutable(spec, &old["spec"], &path).into_iter().collect(),
         None => {
             let inner = path.child("spec");
             requests(&spec["spec"]["devices"], &inner.child("devices"))
@@ -150,13 +150,13 @@ fn too_many(list: &[Value], max: i64, path: &Path<'_>) -> Option<FieldError> {
 
 fn requests(devices: &Value, path: &Path<'_>) -> Faults {
     let path = path.child("requests");
-    let requests = check::list(&devices["requests"]);
+    let requests = rules::list(&devices["requests"]);
     let mut errors: Faults = too_many(requests, REQUESTS_MAX, &path).into_iter().collect();
     for (i, request) in requests.iter().enumerate() {
         let at = path.index(i);
         errors.extend(request_name(&request["name"], &at.child("name")));
-        let choices = check::list(&request["firstAvailable"]);
-        match (check::is_set(&request["exactly"]), !choices.is_empty()) {
+        let choices = rules::list(&request["firstAvailable"]);
+        match (rules::is_set(&request["exactly"]), !choices.is_empty()) {
             (false, false) => {
                 let detail = "exactly one of `exactly` or `firstAvailable` is required";
                 errors.push(FieldError::required(&at, detail));
@@ -183,20 +183,20 @@ fn requests(devices: &Value, path: &Path<'_>) -> Faults {
 }
 
 fn request_name(name: &Value, path: &Path<'_>) -> Faults {
-    match check::text(name) {
+    match rules::text(name) {
         "" => vec![FieldError::required(path, "")],
-        name => check::faults(names::is_label(name), name, path).collect(),
+        name => rules::faults(names::is_label(name), name, path).collect(),
     }
 }
 
 fn device_request(request: &Value, path: &Path<'_>) -> Faults {
     let class = path.child("deviceClassName");
-    let mut errors = match check::text(&request["deviceClassName"]) {
+    let mut errors = match rules::text(&request["deviceClassName"]) {
         "" => vec![FieldError::required(&class, "")],
-        name => check::faults(names::is_subdomain(name), name, &class).collect(),
+        name => rules::faults(names::is_subdomain(name), name, &class).collect(),
     };
     let count = request["count"].as_i64().unwrap_or(0);
-    match check::text(&request["allocationMode"]) {
+    match rules::text(&request["allocationMode"]) {
         "All" if count != 0 => {
             let detail = "must not be specified when allocationMode is 'All'";
             errors.push(FieldError::invalid(&path.child("count"), count, detail));
@@ -204,7 +204,7 @@ fn device_request(request: &Value, path: &Path<'_>) -> Faults {
         "ExactCount" if count <= 0 => {
             errors.push(FieldError::invalid(&path.child("count"), count, "must be greater than zero"));
         }
-        _ => errors.extend(check::one_of(
+        _ => errors.extend(rules::one_of(
             &request["allocationMode"],
             &["All", "ExactCount"],
             &path.child("allocationMode"),
@@ -216,7 +216,7 @@ fn device_request(request: &Value, path: &Path<'_>) -> Faults {
 fn validate_claim_status(claim: &Value, _: &Value) -> Faults {
     let path = Path::root("status");
     let status = &claim["status"];
-    if status["allocation"].is_null() && !check::list(&status["reservedFor"]).is_empty() {
+    if status["allocation"].is_null() && !rules::list(&status["reservedFor"]).is_empty() {
         let detail = "may not be specified when `allocated` is not set";
         return vec![FieldError::forbidden(&path.child("reservedFor"), detail)];
     }
@@ -228,15 +228,15 @@ fn validate_slice(slice: &Value, old: Option<&Value>) -> Faults {
     let spec = &slice["spec"];
     let driver = path.child("driver");
     let pool = path.child("pool");
-    let mut errors = driver_name(check::text(&spec["driver"]), &driver);
+    let mut errors = driver_name(rules::text(&spec["driver"]), &driver);
     errors.extend(pool_faults(&spec["pool"], &pool));
     if let Some(old) = old.map(|old| &old["spec"]) {
-        errors.extend(check::immutable(&spec["pool"]["name"], &old["pool"]["name"], &pool.child("name")));
-        errors.extend(check::immutable(&spec["driver"], &old["driver"], &driver));
-        errors.extend(check::immutable(&spec["nodeName"], &old["nodeName"], &path.child("nodeName")));
+        errors.extend(rules::immutable(&spec["pool"]["name"], &old["pool"]["name"], &pool.child("name")));
+        errors.extend(rules::immutable(&spec["driver"], &old["driver"], &driver));
+        errors.extend(rules::immutable(&spec["nodeName"], &old["nodeName"], &path.child("nodeName")));
     }
     errors.extend(node_choice(spec, &path));
-    let devices = check::list(&spec["devices"]);
+    let devices = rules::list(&spec["devices"]);
     let devices_path = path.child("devices");
     errors.extend(too_many(devices, DEVICES_MAX, &devices_path));
     for (i, device) in devices.iter().enumerate() {
@@ -254,25 +254,25 @@ fn driver_name(name: &str, path: &Path<'_>) -> Faults {
         return vec![FieldError::required(path, "")];
     }
     let mut errors = Vec::new();
-    if check::length(name) > DRIVER_NAME_MAX {
+    if rules::length(name) > DRIVER_NAME_MAX {
         errors.push(FieldError::too_long(path, DRIVER_NAME_MAX));
     }
-    errors.extend(check::faults(names::is_subdomain(&name.to_lowercase()), name, path));
+    errors.extend(rules::faults(names::is_subdomain(&name.to_lowercase()), name, path));
     errors
 }
 
 fn pool_faults(pool: &Value, path: &Path<'_>) -> Faults {
-    let name = check::text(&pool["name"]);
+    let name = rules::text(&pool["name"]);
     let at = path.child("name");
     let mut errors = Vec::new();
     if name.is_empty() {
         errors.push(FieldError::required(&at, ""));
     } else {
-        if check::length(name) > POOL_NAME_MAX {
+        if rules::length(name) > POOL_NAME_MAX {
             errors.push(FieldError::too_long(&at, POOL_NAME_MAX));
         }
         for part in name.split('/') {
-            errors.extend(check::faults(names::is_subdomain(part), part, &at));
+            errors.extend(rules::faults(names::is_subdomain(part), part, &at));
         }
     }
     let number = |field: &str| pool[field].as_i64().unwrap_or(0);
@@ -300,11 +300,11 @@ fn node_choice(spec: &Value, path: &Path<'_>) -> Faults {
         }
         Some(node) => {
             chosen.push("`nodeName`");
-            errors.extend(check::faults(names::is_subdomain(node), node, &path.child("nodeName")));
+            errors.extend(rules::faults(names::is_subdomain(node), node, &path.child("nodeName")));
         }
         None => {}
     }
-    if check::is_set(&spec["nodeSelector"]) {
+    if rules::is_set(&spec["nodeSelector"]) {
         chosen.push("`nodeSelector`");
     }
     for (field, shown) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
@@ -336,8 +336,8 @@ fn claim_columns() -> Vec<Column> {
 
 fn claim_row(claim: &Value, now: Timestamp) -> Vec<Value> {
     let is_deleted = meta::is_deleting(claim);
-    let is_allocated = check::is_set(&claim["status"]["allocation"]);
-    let is_reserved = is_allocated && !check::list(&claim["status"]["reservedFor"]).is_empty();
+    let is_allocated = rules::is_set(&claim["status"]["allocation"]);
+    let is_reserved = is_allocated && !rules::list(&claim["status"]["reservedFor"]).is_empty();
     let states = [
         (is_deleted, "deleted"),
         (!is_allocated && !is_deleted, "pending"),

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::check::{self, Faults};
+use super::rules::{self, Faults};
 use super::{Admission, Column, FieldError, Hooks, Kind, Operation, Path, cell, meta};
 use crate::status::ApiError;
 
@@ -32,7 +32,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .short(&["pc"])
             .columns(columns())
             .hooks(Hooks {
-                default: |class| check::default(class, "preemptionPolicy", "PreemptLowerPriority"),
+                default: |class| rules::default(class, "preemptionPolicy", "PreemptLowerPriority"),
                 // Its generation never moves on.
                 prepare_create: |class| meta::set(class, "generation", Some(Value::from(1))),
                 validate,
@@ -64,7 +64,7 @@ fn validate(class: &Value, old: Option<&Value>) -> Faults {
             errors.push(FieldError::forbidden(&value_path, "may not be changed in an update."));
         }
         let (new, old) = (&class["preemptionPolicy"], &old["preemptionPolicy"]);
-        errors.extend(check::immutable(new, old, &policy_path));
+        errors.extend(rules::immutable(new, old, &policy_path));
         return errors;
     }
     let name = meta::name(class);
@@ -80,11 +80,11 @@ fn validate(class: &Value, old: Option<&Value>) -> Faults {
         let detail = format!("maximum allowed value of a user defined priority is {VALUE_MAX}");
         errors.push(FieldError::forbidden(&value_path, detail));
     }
-    match check::text(&class["preemptionPolicy"]) {
+    match rules::text(&class["preemptionPolicy"]) {
         "" => errors.push(FieldError::required(&policy_path, "")),
         _ => {
             let policies = ["PreemptLowerPriority", "Never"];
-            errors.extend(check::one_of(&class["preemptionPolicy"], &policies, &policy_path));
+            errors.extend(rules::one_of(&class["preemptionPolicy"], &policies, &policy_path));
         }
     }
     errors

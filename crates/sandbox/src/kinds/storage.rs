@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Column, Hooks, Kind, cell, check, meta, names};
+use super::{Column, Hooks, Kind, cell, meta, names, rules};
 
 mod validate;
 
@@ -107,27 +107,27 @@ pub(super) fn kinds() -> Vec<Kind> {
 const ATTRIBUTES: &str = "io.k8s.api.storage.v1.VolumeAttributesClass";
 
 fn default_class(class: &mut Value) {
-    check::default(class, "reclaimPolicy", "Delete");
-    check::default(class, "volumeBindingMode", "Immediate");
+    rules::default(class, "reclaimPolicy", "Delete");
+    rules::default(class, "volumeBindingMode", "Immediate");
 }
 
 fn default_driver(driver: &mut Value) {
     let spec = &mut driver["spec"];
-    check::default(spec, "attachRequired", true);
+    rules::default(spec, "attachRequired", true);
     for flag in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
-        check::default(spec, flag, false);
+        rules::default(spec, flag, false);
     }
-    check::default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
-    if check::list(&spec["volumeLifecycleModes"]).is_empty() {
+    rules::default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    if rules::list(&spec["volumeLifecycleModes"]).is_empty() {
         spec["volumeLifecycleModes"] = json!(["Persistent"]);
     }
 }
 
 fn warn_of_tokens(driver: &Value, old: Option<&Value>) -> Vec<String> {
     let tokens = &driver["spec"]["tokenRequests"];
-    let is_new = old.is_none_or(|old| !check::same(tokens, &old["spec"]["tokenRequests"]));
+    let is_new = old.is_none_or(|old| !rules::same(tokens, &old["spec"]["tokenRequests"]));
     let is_open = driver["spec"]["serviceAccountTokenInSecrets"].is_null();
-    if !is_new || !is_open || check::list(tokens).is_empty() {
+    if !is_new || !is_open || rules::list(tokens).is_empty() {
         return Vec::new();
     }
     let text = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent \
@@ -141,9 +141,9 @@ fn deprecated(label: &str) -> Option<&'static str> {
 
 fn warn_of_class(class: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (i, term) in check::list(&class["allowedTopologies"]).iter().enumerate() {
-        for (j, expression) in check::list(&term["matchLabelExpressions"]).iter().enumerate() {
-            if let Some(why) = deprecated(check::text(&expression["key"])) {
+    for (i, term) in rules::list(&class["allowedTopologies"]).iter().enumerate() {
+        for (j, expression) in rules::list(&term["matchLabelExpressions"]).iter().enumerate() {
+            if let Some(why) = deprecated(rules::text(&expression["key"])) {
                 warnings.push(format!("allowedTopologies[{i}].matchLabelExpressions[{j}].key: {why}"));
             }
         }
@@ -154,8 +154,8 @@ fn warn_of_class(class: &Value) -> Vec<String> {
 fn warn_of_topology(capacity: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let topology = &capacity["nodeTopology"];
-    for (i, expression) in check::list(&topology["matchExpressions"]).iter().enumerate() {
-        let key = check::text(&expression["key"]);
+    for (i, expression) in rules::list(&topology["matchExpressions"]).iter().enumerate() {
+        let key = rules::text(&expression["key"]);
         if let Some(why) = deprecated(key) {
             warnings.push(format!("nodeTopology.matchExpressions[{i}].key: {key} is {why}"));
         }
@@ -217,10 +217,10 @@ fn driver_columns() -> Vec<Column> {
 fn driver_row(driver: &Value, now: Timestamp) -> Vec<Value> {
     let spec = &driver["spec"];
     let tokens = match spec["tokenRequests"].as_array() {
-        Some(list) => cell::join(list.iter().map(|token| check::text(&token["audience"])), ","),
+        Some(list) => cell::join(list.iter().map(|token| rules::text(&token["audience"])), ","),
         None => "<unset>".to_owned(),
     };
-    let modes = match cell::join(check::list(&spec["volumeLifecycleModes"]).iter().map(check::text), ",") {
+    let modes = match cell::join(rules::list(&spec["volumeLifecycleModes"]).iter().map(rules::text), ",") {
         none if none.is_empty() => "<none>".to_owned(),
         modes => modes,
     };
@@ -261,6 +261,3 @@ fn attachment_row(attachment: &Value, now: Timestamp) -> Vec<Value> {
         cell::age(attachment, now),
     ]
 }
-
-#[cfg(test)]
-mod tests;

@@ -137,8 +137,7 @@ impl Api {
             ids: Ids::new(),
             webhooks: Webhooks::default(),
         });
-        api.make_namespaces();
-        api.make_priority_classes();
+        api.make_first_objects();
         api
     }
 
@@ -196,28 +195,33 @@ impl Api {
             crate::kinds::meta::set(&mut class, "uid", Some(Value::from(self.ids.uid())));
             let now = crate::kinds::meta::format_time(self.now());
             crate::kinds::meta::set(&mut class, "creationTimestamp", Some(Value::from(now)));
-            // Cannot be there yet: the table is new.
+            // One that is there already, from a dump, stays.
             let _ = table.create(Draft::new(&class, Vec::new()));
         }
     }
 
-    fn make_namespaces(&self) {
-        let kind = Kind::builtin("v1", "Namespace", "namespaces");
-        let table = self.table(&kind);
+    /// What every cluster has from the start.
+    pub(super) fn make_first_objects(&self) {
+        self.make_priority_classes();
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            let object = json!({
-                "kind": "Namespace", "apiVersion": "v1",
-                "metadata": {
-                    "name": name, "uid": self.ids.uid(),
-                    "creationTimestamp": crate::kinds::meta::format_time(self.now()),
-                    "labels": {"kubernetes.io/metadata.name": name},
-                },
-                "spec": {"finalizers": ["kubernetes"]},
-                "status": {"phase": "Active"},
-            });
-            // Cannot be there yet: the table is new.
-            let _ = table.create(Draft::new(&object, vec![("status.phase".into(), "Active".to_owned())]));
+            self.make_namespace(name);
         }
+    }
+
+    /// False when it is there already.
+    pub(super) fn make_namespace(&self, name: &str) -> bool {
+        let object = json!({
+            "kind": "Namespace", "apiVersion": "v1",
+            "metadata": {
+                "name": name, "uid": self.ids.uid(),
+                "creationTimestamp": crate::kinds::meta::format_time(self.now()),
+                "labels": {"kubernetes.io/metadata.name": name},
+            },
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        });
+        let fields = vec![("status.phase".into(), "Active".to_owned())];
+        self.store.table("", "namespaces").create(Draft::new(&object, fields)).is_ok()
     }
 }
 

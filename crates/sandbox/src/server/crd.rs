@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::api::{Api, draft};
 use crate::kinds::{FieldError, Kind, Registry, from_crd, meta};
-use crate::store::{Query, Stored};
+use crate::store::Stored;
 
 /// The faults of a definition's schemas: it is refused before anything is served.
 pub(super) fn check(kind: &Kind, object: &Value) -> Vec<FieldError> {
@@ -36,7 +36,7 @@ impl Api {
                 registry.remove(&group, &plural);
                 // Differs: objects go with their definition at once, finalizers or not; Kubernetes
                 // would keep the definition until their finalizers are done.
-                self.purge(&group, &plural);
+                self.store.table(&group, &plural).clear();
             }
         }
         self.set_registry(registry);
@@ -69,21 +69,6 @@ impl Api {
             object["status"] = status;
             if table.replace(draft(&kind, object), stored.revision()).is_ok() {
                 return;
-            }
-        }
-    }
-
-    fn purge(&self, group: &str, plural: &str) {
-        let table = self.store.table(group, plural);
-        loop {
-            let page = table.page(Query::default(), &|_| true);
-            let items = page.map(|page| page.items).unwrap_or_default();
-            if items.is_empty() {
-                return;
-            }
-            for item in items {
-                // A lost race is seen again in the next round.
-                let _ = table.remove(item.key(), item.revision());
             }
         }
     }

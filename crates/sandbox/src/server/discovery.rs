@@ -29,9 +29,40 @@ pub(super) fn core_versions(address: &str) -> Value {
         "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]})
 }
 
+/// Groups in the order Kubernetes lists its own; all others follow by name.
+const ORDER: [&str; 14] = [
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "batch",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+];
+
+fn named_groups(registry: &Registry) -> Vec<(&str, &Group)> {
+    let mut groups: Vec<(&str, &Group)> = registry.groups().filter(|(name, _)| !name.is_empty()).collect();
+    groups.sort_by_key(|(name, _)| ORDER.iter().position(|known| known == name).unwrap_or(ORDER.len()));
+    groups
+}
+
+/// Subresources in order of name.
+fn parts(kind: &Kind) -> Vec<&Subresource> {
+    let mut parts: Vec<&Subresource> = kind.subresources.iter().collect();
+    parts.sort_by_key(|part| part.name());
+    parts
+}
+
 /// `/apis`.
 pub(super) fn groups(registry: &Registry) -> Value {
-    let named = registry.groups().filter(|(name, _)| !name.is_empty());
+    let named = named_groups(registry).into_iter();
     let groups: Vec<Value> = named.map(|(name, group)| group_entry(name, group)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
@@ -56,7 +87,7 @@ pub(super) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
     let mut list = Vec::new();
     for kind in found.kinds.values() {
         list.push(resource(kind));
-        list.extend(kind.subresources.iter().map(|s| subresource(kind, s)));
+        list.extend(parts(kind).into_iter().map(|part| subresource(kind, part)));
     }
     let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": list}))
@@ -105,13 +136,14 @@ pub(super) fn verbs(part: &Subresource) -> &'static [&'static str] {
 
 /// `/api` (core) or `/apis` (the rest) in one document.
 pub(super) fn aggregated(registry: &Registry, core: bool, version: &str) -> Value {
-    let chosen = registry.groups().filter(|(name, _)| name.is_empty() == core);
+    let chosen = match core {
+        true => registry.group("").map(|group| ("", group)).into_iter().collect(),
+        false => named_groups(registry),
+    };
     let items: Vec<Value> = chosen
+        .into_iter()
         .map(|(name, group)| {
-            let mut metadata = json!({"creationTimestamp": Value::Null});
-            if !core {
-                metadata["name"] = json!(name);
-            }
+            let metadata = if core { json!({}) } else { json!({"name": name}) };
             let versions: Vec<Value> = group.versions.iter().map(aggregated_version).collect();
             json!({"metadata": metadata, "versions": versions})
         })
@@ -126,7 +158,14 @@ fn aggregated_version(version: &Version) -> Value {
 }
 
 fn aggregated_resource(kind: &Kind) -> Value {
-    let type_ = |(group, version, kind): (&str, &str, &str)| json!({"group": group, "version": version, "kind": kind});
+    // What a built-in kind speaks in its own group and version goes without saying.
+    let type_ = |(group, version, name): (&str, &str, &str)| {
+        let (group, version) = match kind.custom.is_none() && group == kind.group {
+            true => ("", ""),
+            false => (group, version),
+        };
+        json!({"group": group, "version": version, "kind": name})
+    };
     let scope = if kind.namespaced { "Namespaced" } else { "Cluster" };
     let mut entry = json!({
         "resource": kind.plural, "responseKind": type_((&kind.group, &kind.version, &kind.kind)), "scope": scope,
@@ -138,7 +177,7 @@ fn aggregated_resource(kind: &Kind) -> Value {
     if !kind.categories.is_empty() {
         entry["categories"] = json!(kind.categories);
     }
-    let parts = kind.subresources.iter().map(|part| {
+    let parts = parts(kind).into_iter().map(|part| {
         json!({"subresource": part.name(), "responseKind": type_(response_kind(kind, part)), "verbs": verbs(part)})
     });
     let parts: Vec<Value> = parts.collect();

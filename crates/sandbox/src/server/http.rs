@@ -12,6 +12,7 @@ use hyper::body::{Body as _, Incoming};
 use serde_json::Value;
 
 use super::api::{Answer, Api, User, WriteOptions, Written};
+use super::control::{self, Control, Order};
 use super::decode::{Format, read, read_document};
 use super::delete::Deleted;
 use super::negotiate::{self, Shape, Wanted};
@@ -40,6 +41,7 @@ pub(super) struct Shared {
     pub(super) address: String,
     pub(super) shutdown: tokio::sync::watch::Receiver<bool>,
     pub(super) documents: Documents,
+    pub(super) control: Option<Arc<dyn Control>>,
 }
 
 /// One request, taken apart.
@@ -78,6 +80,10 @@ async fn answer(shared: &Shared, user: Option<Arc<User>>, request: Request<Incom
         Call { shared, user, method: head.method, headers: head.headers, parameters, wanted: PLAIN };
     call.wanted.pretty = pretty;
     match parse(head.uri.path()) {
+        Route::Control(path) => {
+            let result = call.order(path, body).await;
+            result.unwrap_or_else(|error| render::error(&error, Wanted { pretty, ..PLAIN }))
+        }
         Route::Resource(place) => {
             let result = call.resource(place, body).await;
             result.unwrap_or_else(|error| render::error(&error, Wanted { pretty, ..PLAIN }))
@@ -150,9 +156,17 @@ impl Call<'_> {
                 return document
                     .map_or_else(nowhere, |d| render::respond(200, render::full(d), "application/json"));
             }
-            Route::Resource(_) => None,
+            Route::Resource(_) | Route::Control(_) => None,
         };
         found.map_or_else(nowhere, |document| render::tree(200, &document, self.wanted))
+    }
+
+    /// A request about the sandbox itself.
+    async fn order(&self, path: Vec<String>, body: Incoming) -> Result<Response<Body>, ApiError> {
+        let Some(control) = &self.shared.control else { return Ok(nowhere()) };
+        let body = collect(body, control::BODY_MAX_BYTES).await?;
+        let order = Order { method: self.method.clone(), path, body };
+        Ok(render::tree(200, &control.carry_out(order).await?, self.wanted))
     }
 
     async fn resource(mut self, place: Place, body: Incoming) -> Result<Response<Body>, ApiError> {
@@ -416,25 +430,25 @@ async fn read_body(body: Incoming) -> Result<Bytes, ApiError> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    let read = tokio::time::timeout(BODY_TIMEOUT, collect(body)).await;
+    let read = tokio::time::timeout(BODY_TIMEOUT, collect(body, BODY_MAX_BYTES)).await;
     read.unwrap_or_else(|_| Err(ApiError::new(408, "Timeout", "the body did not arrive in time")))
 }
 
-async fn collect(mut body: Incoming) -> Result<Bytes, ApiError> {
+async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, ApiError> {
     let mut kept = BytesMut::new();
     let mut seen = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| ApiError::bad_request(format!("the body could not be read: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         seen += data.len();
-        if seen <= BODY_MAX_BYTES {
+        if seen <= limit {
             kept.extend_from_slice(&data);
-        } else if seen > BODY_DROPPED_MAX_BYTES {
+        } else if seen - limit > BODY_DROPPED_MAX_BYTES {
             break;
         }
     }
-    match seen > BODY_MAX_BYTES {
-        true => Err(ApiError::too_large(&format!("limit is {BODY_MAX_BYTES}"))),
+    match seen > limit {
+        true => Err(ApiError::too_large(&format!("limit is {limit}"))),
         false => Ok(kept.freeze()),
     }
 }

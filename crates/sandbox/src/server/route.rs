@@ -20,6 +20,8 @@ pub(super) enum Route {
     /// `/openapi/v3` and what is below it.
     OpenApi(String),
     Resource(Place),
+    /// Below `/sandbox/`.
+    Control(Vec<String>),
     Nowhere,
 }
 
@@ -55,6 +57,7 @@ pub(super) fn parse(path: &str) -> Route {
         ["apis", group, version] => {
             Route::Resources { group: (*group).to_owned(), version: (*version).to_owned() }
         }
+        ["sandbox", rest @ ..] => Route::Control(rest.iter().map(|part| (*part).to_owned()).collect()),
         ["openapi", "v3", rest @ ..] => Route::OpenApi(rest.join("/")),
         ["api", version, rest @ ..] => resource("", version, rest),
         ["apis", group, version, rest @ ..] => resource(group, version, rest),

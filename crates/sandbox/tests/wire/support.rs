@@ -32,6 +32,7 @@ impl Cluster {
             listen: "127.0.0.1:0".parse().unwrap(),
             authority,
             tokens: HashMap::from([(TOKEN.to_owned(), user)]),
+            control: None,
         };
         let server = Server::start(api, config).await.unwrap();
         let client = Client::try_from(client_config(&server).await).unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::check::{self, Faults};
+use super::super::rules::{self, Faults};
 use super::super::{FieldError, Path, names};
 
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -13,8 +13,8 @@ const URL_FORM: &str = "; desired format: https://host[/path]";
 
 pub(super) fn configuration(configuration: &Value, old: Option<&Value>) -> Faults {
     let path = Path::root("webhooks");
-    let hooks = check::list(&configuration["webhooks"]);
-    let before = old.map(|old| check::list(&old["webhooks"]).to_vec()).unwrap_or_default();
+    let hooks = rules::list(&configuration["webhooks"]);
+    let before = old.map(|old| rules::list(&old["webhooks"]).to_vec()).unwrap_or_default();
     let was_unique = before
         .iter()
         .enumerate()
@@ -25,7 +25,7 @@ pub(super) fn configuration(configuration: &Value, old: Option<&Value>) -> Fault
         errors.extend(hook(found, &before, &at));
         let versions = &found["admissionReviewVersions"];
         errors.extend(review_versions(versions, &before, &at.child("admissionReviewVersions")));
-        let name = check::text(&found["name"]);
+        let name = rules::text(&found["name"]);
         let is_repeated = hooks[..i].iter().any(|other| other["name"] == name);
         if was_unique && !name.is_empty() && is_repeated {
             errors.push(FieldError::duplicate(&at.child("name"), name));
@@ -36,15 +36,15 @@ pub(super) fn configuration(configuration: &Value, old: Option<&Value>) -> Fault
 
 fn hook(hook: &Value, before: &[Value], path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
-    errors.extend(check::fully_qualified_name(check::text(&hook["name"]), &path.child("name")));
+    errors.extend(rules::fully_qualified_name(rules::text(&hook["name"]), &path.child("name")));
     let rules = path.child("rules");
-    for (i, found) in check::list(&hook["rules"]).iter().enumerate() {
+    for (i, found) in rules::list(&hook["rules"]).iter().enumerate() {
         errors.extend(rule(found, &rules.index(i)));
     }
     let failure = ["Fail", "Ignore"];
-    errors.extend(check::one_of(&hook["failurePolicy"], &failure, &path.child("failurePolicy")));
+    errors.extend(rules::one_of(&hook["failurePolicy"], &failure, &path.child("failurePolicy")));
     let matching = ["Equivalent", "Exact"];
-    errors.extend(check::one_of(&hook["matchPolicy"], &matching, &path.child("matchPolicy")));
+    errors.extend(rules::one_of(&hook["matchPolicy"], &matching, &path.child("matchPolicy")));
     errors.extend(side_effects(&hook["sideEffects"], before, &path.child("sideEffects")));
     let timeout = hook["timeoutSeconds"].as_i64();
     if let Some(seconds) = timeout.filter(|seconds| !(1..=30).contains(seconds)) {
@@ -52,12 +52,12 @@ fn hook(hook: &Value, before: &[Value], path: &Path<'_>) -> Faults {
         errors.push(FieldError::invalid(&path.child("timeoutSeconds"), seconds, detail));
     }
     for field in ["namespaceSelector", "objectSelector"] {
-        let may_keep = before.iter().any(|hook| check::has_bad_values(&hook[field]));
-        errors.extend(check::label_selector_with(&hook[field], may_keep, &path.child(field)));
+        let may_keep = before.iter().any(|hook| rules::has_bad_values(&hook[field]));
+        errors.extend(rules::label_selector_with(&hook[field], may_keep, &path.child(field)));
     }
     let again = &hook["reinvocationPolicy"];
-    if check::is_set(again) {
-        errors.extend(check::one_of(again, &["IfNeeded", "Never"], &path.child("reinvocationPolicy")));
+    if rules::is_set(again) {
+        errors.extend(rules::one_of(again, &["IfNeeded", "Never"], &path.child("reinvocationPolicy")));
     }
     errors.extend(client(&hook["clientConfig"], &path.child("clientConfig")));
     errors.extend(match_conditions(&hook["matchConditions"], &path.child("matchConditions")));
@@ -66,12 +66,12 @@ fn hook(hook: &Value, before: &[Value], path: &Path<'_>) -> Faults {
 
 /// Webhooks that ran before this rule may keep what they say.
 fn side_effects(value: &Value, before: &[Value], path: &Path<'_>) -> Option<FieldError> {
-    let had_others = before.iter().any(|hook| !SIDE_EFFECTS.contains(&check::text(&hook["sideEffects"])));
+    let had_others = before.iter().any(|hook| !SIDE_EFFECTS.contains(&rules::text(&hook["sideEffects"])));
     let all = ["None", "NoneOnDryRun", "Some", "Unknown"];
     let allowed: &[&str] = if had_others { &all } else { &SIDE_EFFECTS };
     match value.is_null() {
         true => Some(FieldError::required(path, format!("must specify one of {}", allowed.join(", ")))),
-        false => check::one_of(value, allowed, path),
+        false => rules::one_of(value, allowed, path),
     }
 }
 
@@ -148,7 +148,7 @@ fn service_faults(service: &Value, path: &Path<'_>) -> Faults {
     for (field, shown) in [("namespace", "name"), ("name", "namespace")] {
         // Kubernetes takes the two for each other here; as each is only asked to be there, the
         // places in the messages are swapped and nothing else.
-        if check::text(&service[field]).is_empty() {
+        if rules::text(&service[field]).is_empty() {
             errors.push(FieldError::required(&path.child(shown), ""));
         }
     }
@@ -189,7 +189,7 @@ fn url_path(found: &str, path: &Path<'_>) -> Faults {
 }
 
 fn match_conditions(conditions: &Value, path: &Path<'_>) -> Faults {
-    let conditions = check::list(conditions);
+    let conditions = rules::list(conditions);
     let mut errors = Vec::new();
     let count = i64::try_from(conditions.len()).unwrap_or(i64::MAX);
     if count > MATCH_CONDITIONS_MAX {
@@ -197,15 +197,15 @@ fn match_conditions(conditions: &Value, path: &Path<'_>) -> Faults {
     }
     for (i, condition) in conditions.iter().enumerate() {
         let at = path.index(i);
-        if check::text(&condition["expression"]).trim().is_empty() {
+        if rules::text(&condition["expression"]).trim().is_empty() {
             errors.push(FieldError::required(&at.child("expression"), ""));
         }
-        let name = check::text(&condition["name"]);
+        let name = rules::text(&condition["name"]);
         if name.is_empty() {
             errors.push(FieldError::required(&at.child("name"), ""));
             continue;
         }
-        errors.extend(check::faults(names::is_qualified_name(name), name, &at.child("name")));
+        errors.extend(rules::faults(names::is_qualified_name(name), name, &at.child("name")));
         if conditions[..i].iter().any(|other| other["name"] == name) {
             errors.push(FieldError::duplicate(&at.child("name"), name));
         }
@@ -214,7 +214,7 @@ fn match_conditions(conditions: &Value, path: &Path<'_>) -> Faults {
 }
 
 fn review_versions(versions: &Value, before: &[Value], path: &Path<'_>) -> Faults {
-    let list: Vec<&str> = check::list(versions).iter().map(check::text).collect();
+    let list: Vec<&str> = rules::list(versions).iter().map(rules::text).collect();
     if list.is_empty() {
         let detail = format!("must specify one of {}", REVIEW_VERSIONS.join(", "));
         return vec![FieldError::required(path, detail)];
@@ -225,11 +225,11 @@ fn review_versions(versions: &Value, before: &[Value], path: &Path<'_>) -> Fault
             errors.push(FieldError::invalid(&path.index(i), *version, "duplicate version"));
             continue;
         }
-        errors.extend(check::faults(names::is_label_1035(version), version, &path.index(i)));
+        errors.extend(rules::faults(names::is_label_1035(version), version, &path.index(i)));
     }
     let knows = |list: &[&str]| list.iter().any(|version| REVIEW_VERSIONS.contains(version));
     let had_unknown = before.iter().any(|hook| {
-        let list: Vec<&str> = check::list(&hook["admissionReviewVersions"]).iter().map(check::text).collect();
+        let list: Vec<&str> = rules::list(&hook["admissionReviewVersions"]).iter().map(rules::text).collect();
         !list.is_empty() && !knows(&list)
     });
     if !had_unknown && !knows(&list) {
@@ -243,27 +243,27 @@ fn rule(rule: &Value, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
     let operations = path.child("operations");
     errors.extend(wildcard_list(&rule["operations"], "operations", &operations));
-    for (i, operation) in check::list(&rule["operations"]).iter().enumerate() {
-        errors.extend(check::one_of(operation, &OPERATIONS, &operations.index(i)));
+    for (i, operation) in rules::list(&rule["operations"]).iter().enumerate() {
+        errors.extend(rules::one_of(operation, &OPERATIONS, &operations.index(i)));
     }
     errors.extend(wildcard_list(&rule["apiGroups"], "API groups", &path.child("apiGroups")));
     let versions = path.child("apiVersions");
     errors.extend(wildcard_list(&rule["apiVersions"], "API versions", &versions));
-    for (i, version) in check::list(&rule["apiVersions"]).iter().enumerate() {
-        if check::text(version).is_empty() {
+    for (i, version) in rules::list(&rule["apiVersions"]).iter().enumerate() {
+        if rules::text(version).is_empty() {
             errors.push(FieldError::required(&versions.index(i), ""));
         }
     }
     errors.extend(resources(&rule["resources"], &path.child("resources")));
-    if check::is_set(&rule["scope"]) {
-        errors.extend(check::one_of(&rule["scope"], &["*", "Cluster", "Namespaced"], &path.child("scope")));
+    if rules::is_set(&rule["scope"]) {
+        errors.extend(rules::one_of(&rule["scope"], &["*", "Cluster", "Namespaced"], &path.child("scope")));
     }
     errors
 }
 
 /// A list that is not empty and where `*` stands alone.
 fn wildcard_list(values: &Value, what: &str, path: &Path<'_>) -> Option<FieldError> {
-    let list = check::list(values);
+    let list = rules::list(values);
     if list.is_empty() {
         return Some(FieldError::required(path, ""));
     }
@@ -273,7 +273,7 @@ fn wildcard_list(values: &Value, what: &str, path: &Path<'_>) -> Option<FieldErr
 }
 
 fn resources(values: &Value, path: &Path<'_>) -> Faults {
-    let list: Vec<&str> = check::list(values).iter().map(check::text).collect();
+    let list: Vec<&str> = rules::list(values).iter().map(rules::text).collect();
     let mut errors = Vec::new();
     if list.is_empty() {
         errors.push(FieldError::required(path, ""));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::admissionregistration::validate_client;
-use super::super::check::{self, Faults};
+use super::super::rules::{self, Faults};
 use super::super::{FieldError, Path, meta, names, quote};
 
 const APPROVED: &str = "api-approved.kubernetes.io";
@@ -18,7 +18,7 @@ pub(super) fn definition(definition: &Value, old: Option<&Value>) -> Faults {
     let spec = &definition["spec"];
     let mut errors = Vec::new();
     if old.is_none() {
-        let wanted = format!("{}.{}", check::text(&spec["names"]["plural"]), check::text(&spec["group"]));
+        let wanted = format!("{}.{}", rules::text(&spec["names"]["plural"]), rules::text(&spec["group"]));
         if meta::name(definition) != wanted {
             let metadata = Path::root("metadata");
             let detail = "must be spec.names.plural+\".\"+spec.group";
@@ -48,15 +48,15 @@ pub(super) fn status(definition: &Value) -> Faults {
 }
 
 fn spec_faults(spec: &Value, path: &Path<'_>) -> Faults {
-    let mut errors: Faults = group(check::text(&spec["group"]), &path.child("group")).into_iter().collect();
-    match check::text(&spec["scope"]) {
+    let mut errors: Faults = group(rules::text(&spec["group"]), &path.child("group")).into_iter().collect();
+    match rules::text(&spec["scope"]) {
         "" => errors.push(FieldError::required(&path.child("scope"), "")),
-        _ => errors.extend(check::one_of(&spec["scope"], &["Cluster", "Namespaced"], &path.child("scope"))),
+        _ => errors.extend(rules::one_of(&spec["scope"], &["Cluster", "Namespaced"], &path.child("scope"))),
     }
     errors.extend(versions(spec, path));
     let (kind_names, names_path) = (&spec["names"], path.child("names"));
     for field in ["plural", "singular", "kind", "listKind"] {
-        if check::text(&kind_names[field]).is_empty() {
+        if rules::text(&kind_names[field]).is_empty() {
             errors.push(FieldError::required(&names_path.child(field), ""));
         }
     }
@@ -79,7 +79,7 @@ fn group(group: &str, path: &Path<'_>) -> Option<FieldError> {
 }
 
 fn versions(spec: &Value, path: &Path<'_>) -> Faults {
-    let list = check::list(&spec["versions"]);
+    let list = rules::list(&spec["versions"]);
     let at = path.child("versions");
     let mut errors = Vec::new();
     for (i, version) in list.iter().enumerate() {
@@ -91,7 +91,7 @@ fn versions(spec: &Value, path: &Path<'_>) -> Faults {
     }
     for (i, version) in list.iter().enumerate() {
         let at = at.index(i);
-        errors.extend(joined(names::is_label_1035, check::text(&version["name"]), "", &at.child("name")));
+        errors.extend(joined(names::is_label_1035, rules::text(&version["name"]), "", &at.child("name")));
         errors.extend(deprecation(version, &at.child("deprecationWarning")));
         if !all_same(list, "subresources") {
             errors.extend(subresources(&version["subresources"], &at.child("subresources")));
@@ -106,15 +106,15 @@ fn versions(spec: &Value, path: &Path<'_>) -> Faults {
     let name_of = |version: &Value| version["name"].clone();
     let is_unique = (1..list.len()).all(|i| list[..i].iter().all(|v| name_of(v) != name_of(&list[i])));
     if !is_unique {
-        errors.push(check::invalid_as(&at, &show_versions(list), "must contain unique version names"));
+        errors.push(rules::invalid_as(&at, &show_versions(list), "must contain unique version names"));
     }
     if list.iter().filter(|version| version["storage"] == true).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        errors.push(check::invalid_as(&at, &show_versions(list), detail));
+        errors.push(rules::invalid_as(&at, &show_versions(list), detail));
     }
     if let Some(first) = list.first() {
         // The first version is the one the oldest clients know, as `spec.version`.
-        errors.extend(joined(names::is_label_1035, check::text(&first["name"]), "", &path.child("version")));
+        errors.extend(joined(names::is_label_1035, rules::text(&first["name"]), "", &path.child("version")));
     }
     errors
 }
@@ -122,11 +122,11 @@ fn versions(spec: &Value, path: &Path<'_>) -> Faults {
 /// What all versions say alike is told once, under `spec`, as the oldest clients know it.
 fn all_same(versions: &[Value], field: &str) -> bool {
     let first = versions.first().map(|version| &version[field]).unwrap_or(&Value::Null);
-    versions.iter().all(|version| check::same(&version[field], first))
+    versions.iter().all(|version| rules::same(&version[field], first))
 }
 
 fn shared_parts(spec: &Value, path: &Path<'_>) -> Faults {
-    let list = check::list(&spec["versions"]);
+    let list = rules::list(&spec["versions"]);
     let Some(first) = list.first() else { return Vec::new() };
     let mut errors = Vec::new();
     if all_same(list, "subresources") {
@@ -187,13 +187,13 @@ fn name_faults(found: &Value, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
     let mixed = "may have mixed case, but should otherwise match: ";
     for field in ["plural", "singular"] {
-        let name = check::text(&found[field]);
+        let name = rules::text(&found[field]);
         if !name.is_empty() {
             errors.extend(joined(names::is_label_1035, name, "", &path.child(field)));
         }
     }
     for field in ["kind", "listKind"] {
-        let name = check::text(&found[field]);
+        let name = rules::text(&found[field]);
         let lower = |name: &str| names::is_label_1035(&name.to_lowercase());
         if !name.is_empty() {
             errors.extend(joined(lower, name, mixed, &path.child(field)));
@@ -201,11 +201,11 @@ fn name_faults(found: &Value, path: &Path<'_>) -> Faults {
     }
     let list = |field: &'static str| -> Faults {
         let at = path.child(field);
-        let all = check::list(&found[field]).iter().map(check::text).enumerate();
+        let all = rules::list(&found[field]).iter().map(rules::text).enumerate();
         all.filter_map(|(i, name)| joined(names::is_label_1035, name, "", &at.index(i))).collect()
     };
     errors.extend(list("shortNames"));
-    let (kind, list_kind) = (check::text(&found["kind"]), check::text(&found["listKind"]));
+    let (kind, list_kind) = (rules::text(&found["kind"]), rules::text(&found["listKind"]));
     if !kind.is_empty() && kind == list_kind {
         let detail = "kind and listKind may not be the same";
         errors.push(FieldError::invalid(&path.child("listKind"), list_kind, detail));
@@ -229,7 +229,7 @@ fn subresources(subresources: &Value, path: &Path<'_>) -> Faults {
         ("specReplicasPath", "scale.specReplicasPath", ".spec."),
         ("statusReplicasPath", "scale.statusReplicasPath", ".status."),
     ] {
-        let found = check::text(&scale[field]);
+        let found = rules::text(&scale[field]);
         let at = path.child(place);
         match json_path(found, &at) {
             _ if found.is_empty() => errors.push(FieldError::required(&at, "")),
@@ -241,7 +241,7 @@ fn subresources(subresources: &Value, path: &Path<'_>) -> Faults {
             None => {}
         }
     }
-    let selector = check::text(&scale["labelSelectorPath"]);
+    let selector = rules::text(&scale["labelSelectorPath"]);
     let at = path.child("scale.labelSelectorPath");
     match json_path(selector, &at) {
         _ if selector.is_empty() => {}
@@ -257,23 +257,23 @@ fn subresources(subresources: &Value, path: &Path<'_>) -> Faults {
 
 fn columns(version: &Value, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
-    for (i, column) in check::list(&version["additionalPrinterColumns"]).iter().enumerate() {
+    for (i, column) in rules::list(&version["additionalPrinterColumns"]).iter().enumerate() {
         let at = path.index(i);
-        if check::text(&column["name"]).is_empty() {
+        if rules::text(&column["name"]).is_empty() {
             errors.push(FieldError::required(&at.child("name"), ""));
         }
         let one_of = |list: &[&str]| format!("must be one of {}", list.join(","));
-        match check::text(&column["type"]) {
+        match rules::text(&column["type"]) {
             "" => errors.push(FieldError::required(&at.child("type"), one_of(&COLUMN_TYPES))),
             kind if COLUMN_TYPES.contains(&kind) => {}
             kind => errors.push(FieldError::invalid(&at.child("type"), kind, one_of(&COLUMN_TYPES))),
         }
-        let format = check::text(&column["format"]);
+        let format = rules::text(&column["format"]);
         if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
             errors.push(FieldError::invalid(&at.child("format"), format, one_of(&COLUMN_FORMATS)));
         }
         let place = at.child("JSONPath");
-        match check::text(&column["jsonPath"]) {
+        match rules::text(&column["jsonPath"]) {
             "" => errors.push(FieldError::required(&place, "")),
             found => errors.extend(json_path(found, &place)),
         }
@@ -282,9 +282,9 @@ fn columns(version: &Value, path: &Path<'_>) -> Faults {
 }
 
 fn selectable(version: &Value, path: &Path<'_>) -> Faults {
-    let fields: Vec<&str> = check::list(&version["selectableFields"])
+    let fields: Vec<&str> = rules::list(&version["selectableFields"])
         .iter()
-        .map(|field| check::text(&field["jsonPath"]))
+        .map(|field| rules::text(&field["jsonPath"]))
         .collect();
     let mut errors = Vec::new();
     for (i, found) in fields.iter().enumerate() {
@@ -307,7 +307,7 @@ fn selectable(version: &Value, path: &Path<'_>) -> Faults {
             }
             continue;
         };
-        if !["string", "boolean", "integer"].contains(&check::text(&schema["type"])) {
+        if !["string", "boolean", "integer"].contains(&rules::text(&schema["type"])) {
             let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings \
                           with formats are allowed.";
             errors.push(FieldError::invalid(&at, *found, detail));
@@ -326,7 +326,7 @@ fn conversion(spec: &Value, path: &Path<'_>) -> Faults {
     let (config_path, versions_path) =
         (path.child("webhookClientConfig"), path.child("conversionReviewVersions"));
     let mut errors = Vec::new();
-    match check::text(&conversion["strategy"]) {
+    match rules::text(&conversion["strategy"]) {
         "" => errors.push(FieldError::required(&path.child("strategy"), "")),
         "Webhook" => {
             match config.is_null() {
@@ -337,7 +337,7 @@ fn conversion(spec: &Value, path: &Path<'_>) -> Faults {
                 false => errors.extend(validate_client(config, &config_path)),
             }
             errors.extend(review_versions(versions, &versions_path));
-            if errors.is_empty() && check::list(&spec["versions"]).len() > 1 {
+            if errors.is_empty() && rules::list(&spec["versions"]).len() > 1 {
                 // Differs: nothing here calls such a webhook; objects would be shown wrongly.
                 let detail = "conversion webhooks are not called by this server";
                 errors.push(FieldError::forbidden(&path.child("strategy"), detail));
@@ -346,21 +346,21 @@ fn conversion(spec: &Value, path: &Path<'_>) -> Faults {
         }
         _ => {
             let at = path.child("strategy");
-            errors.extend(check::one_of(&conversion["strategy"], &["None", "Webhook"], &at));
+            errors.extend(rules::one_of(&conversion["strategy"], &["None", "Webhook"], &at));
         }
     }
     let detail = "should not be set when strategy is not set to Webhook";
-    if check::is_set(config) {
+    if rules::is_set(config) {
         errors.push(FieldError::forbidden(&config_path, detail));
     }
-    if !check::list(versions).is_empty() {
+    if !rules::list(versions).is_empty() {
         errors.push(FieldError::forbidden(&versions_path, detail));
     }
     errors
 }
 
 fn review_versions(versions: &Value, path: &Path<'_>) -> Faults {
-    let list: Vec<&str> = check::list(versions).iter().map(check::text).collect();
+    let list: Vec<&str> = rules::list(versions).iter().map(rules::text).collect();
     if list.is_empty() {
         return vec![FieldError::required(path, "")];
     }
@@ -370,7 +370,7 @@ fn review_versions(versions: &Value, path: &Path<'_>) -> Faults {
             errors.push(FieldError::invalid(&path.index(i), *version, "duplicate version"));
             continue;
         }
-        errors.extend(check::faults(names::is_label_1035(version), version, &path.index(i)));
+        errors.extend(rules::faults(names::is_label_1035(version), version, &path.index(i)));
     }
     if !list.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
         let detail = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
@@ -384,28 +384,28 @@ fn frozen(spec: &Value, old: &Value, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
     let old_spec = &old["spec"];
     let kind = |spec: &Value| spec["names"]["kind"].clone();
-    if check::has_condition(old, "Established") {
-        errors.extend(check::immutable(&spec["scope"], &old_spec["scope"], &path.child("scope")));
-        errors.extend(check::immutable(&kind(spec), &kind(old_spec), &names_path.child("kind")));
+    if rules::has_condition(old, "Established") {
+        errors.extend(rules::immutable(&spec["scope"], &old_spec["scope"], &path.child("scope")));
+        errors.extend(rules::immutable(&kind(spec), &kind(old_spec), &names_path.child("kind")));
     }
-    errors.extend(check::immutable(&spec["group"], &old_spec["group"], &path.child("group")));
+    errors.extend(rules::immutable(&spec["group"], &old_spec["group"], &path.child("group")));
     let plural = |spec: &Value| spec["names"]["plural"].clone();
-    errors.extend(check::immutable(&plural(spec), &plural(old_spec), &names_path.child("plural")));
+    errors.extend(rules::immutable(&plural(spec), &plural(old_spec), &names_path.child("plural")));
     errors
 }
 
 fn stored_versions(definition: &Value) -> Faults {
     let status = Path::root("status");
     let path = status.child("storedVersions");
-    let stored = check::list(&definition["status"]["storedVersions"]);
+    let stored = rules::list(&definition["status"]["storedVersions"]);
     if stored.is_empty() {
         return vec![FieldError::invalid(&path, Value::Null, "must have at least one stored version")];
     }
-    let versions = check::list(&definition["spec"]["versions"]);
+    let versions = rules::list(&definition["spec"]["versions"]);
     let mut errors = Vec::new();
     for version in versions.iter().filter(|version| version["storage"] == true) {
         if !stored.contains(&version["name"]) {
-            let detail = format!("must have the storage version {}", check::text(&version["name"]));
+            let detail = format!("must have the storage version {}", rules::text(&version["name"]));
             errors.push(FieldError::invalid(&path, stored.to_vec(), detail));
         }
     }
@@ -413,7 +413,7 @@ fn stored_versions(definition: &Value) -> Faults {
         if versions.iter().any(|version| &version["name"] == name) {
             continue;
         }
-        let name = check::text(name);
+        let name = rules::text(name);
         let detail = format!(
             "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions \
              until a storage migration ensures no data remains persisted in {name} and removes {name} from \
@@ -426,7 +426,7 @@ fn stored_versions(definition: &Value) -> Faults {
 
 /// Groups of the Kubernetes community ask for a sign that the community knows.
 fn approval(definition: &Value, old: Option<&Value>) -> Option<FieldError> {
-    let group = check::text(&definition["spec"]["group"]);
+    let group = rules::text(&definition["spec"]["group"]);
     let is_protected = ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|domain| group == *domain || group.ends_with(&format!(".{domain}")));
@@ -440,7 +440,7 @@ fn approval(definition: &Value, old: Option<&Value>) -> Option<FieldError> {
         Wrong,
     }
     let state = |definition: &Value| {
-        let text = check::text(&definition["metadata"]["annotations"][APPROVED]).to_owned();
+        let text = rules::text(&definition["metadata"]["annotations"][APPROVED]).to_owned();
         let is_url = text.split_once("://").is_some_and(|(scheme, rest)| {
             !scheme.is_empty() && rest.split('/').next().is_some_and(|host| !host.is_empty())
         });

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::check::{self, Faults};
+use super::super::rules::{self, Faults};
 use super::super::{FieldError, Path, meta};
 use super::{job, schedule, spec_path};
 
@@ -15,7 +15,7 @@ pub(super) fn validate(cron: &Value, old: Option<&Value>) -> Faults {
     let path = spec_path();
     let spec = &cron["spec"];
     let mut errors = schedule_faults(spec, old, &path);
-    errors.extend(check::non_negative(
+    errors.extend(rules::non_negative(
         &spec["startingDeadlineSeconds"],
         &path.child("startingDeadlineSeconds"),
     ));
@@ -23,10 +23,10 @@ pub(super) fn validate(cron: &Value, old: Option<&Value>) -> Faults {
         errors.extend(spec["timeZone"].as_str().and_then(|zone| time_zone(zone, &path.child("timeZone"))));
     }
     let policies = ["Allow", "Forbid", "Replace"];
-    errors.extend(check::one_of(&spec["concurrencyPolicy"], &policies, &path.child("concurrencyPolicy")));
+    errors.extend(rules::one_of(&spec["concurrencyPolicy"], &policies, &path.child("concurrencyPolicy")));
     errors.extend(job_template(&spec["jobTemplate"]["spec"], &path.child("jobTemplate")));
     let limits = ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"];
-    errors.extend(check::all_non_negative(spec, &path, &limits));
+    errors.extend(rules::all_non_negative(spec, &path, &limits));
     let name = meta::name(cron);
     if old.is_none() && name.len() > NAME_MAX {
         let metadata = Path::root("metadata");
@@ -38,7 +38,7 @@ pub(super) fn validate(cron: &Value, old: Option<&Value>) -> Faults {
 
 fn schedule_faults(spec: &Value, old: Option<&Value>, path: &Path<'_>) -> Faults {
     let path = path.child("schedule");
-    let text = check::text(&spec["schedule"]);
+    let text = rules::text(&spec["schedule"]);
     if text.is_empty() {
         return vec![FieldError::required(&path, "")];
     }
@@ -46,9 +46,9 @@ fn schedule_faults(spec: &Value, old: Option<&Value>, path: &Path<'_>) -> Faults
     let mut errors: Faults =
         parsed.err().map(|why| FieldError::invalid(&path, text, why)).into_iter().collect();
     let has_zone = |text: &str| text.contains("TZ");
-    let had_zone = old.is_some_and(|old| has_zone(check::text(&old["spec"]["schedule"])));
+    let had_zone = old.is_some_and(|old| has_zone(rules::text(&old["spec"]["schedule"])));
     let detail = match (has_zone(text), had_zone) {
-        (true, true) if check::is_set(&spec["timeZone"]) => {
+        (true, true) if rules::is_set(&spec["timeZone"]) => {
             "cannot use both timeZone field and TZ or CRON_TZ in schedule"
         }
         (true, false) => "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
@@ -80,9 +80,9 @@ fn time_zone(zone: &str, path: &Path<'_>) -> Option<FieldError> {
 fn job_template(spec: &Value, path: &Path<'_>) -> Faults {
     let path = path.child("spec");
     let mut errors = job::job_spec(spec, &path);
-    if check::is_set(&spec["selector"]) {
-        let shown = check::show_selector(&spec["selector"]);
-        errors.push(check::invalid_as(&path.child("selector"), &shown, "`selector` will be auto-generated"));
+    if rules::is_set(&spec["selector"]) {
+        let shown = rules::show_selector(&spec["selector"]);
+        errors.push(rules::invalid_as(&path.child("selector"), &shown, "`selector` will be auto-generated"));
     }
     if spec["manualSelector"] == true {
         errors.push(FieldError::not_supported(&path.child("manualSelector"), true, ["nil", "false"]));

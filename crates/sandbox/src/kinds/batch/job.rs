@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::check::{self, Faults};
+use super::super::rules::{self, Faults};
 use super::super::{Fault, FieldError, Path, meta, names, pod_template};
 use super::{CONTROLLER_UID, JOB_NAME, spec_path, status};
 
@@ -58,7 +58,7 @@ fn generated_selector(job: &Value, old: Option<&Value>) -> Faults {
     let metadata = template.child("metadata");
     let labels = &job["spec"]["template"]["metadata"]["labels"];
     let had =
-        |key: &str| old.is_none_or(|old| check::is_set(&old["spec"]["template"]["metadata"]["labels"][key]));
+        |key: &str| old.is_none_or(|old| rules::is_set(&old["spec"]["template"]["metadata"]["labels"][key]));
     let with_prefix = had(JOB_NAME[1]) && had(CONTROLLER_UID[1]);
     let (name, uid) = (meta::name(job), meta::uid(job));
     let mut expected = vec![(CONTROLLER_UID[0], uid), (JOB_NAME[0], name)];
@@ -80,22 +80,22 @@ fn generated_selector(job: &Value, old: Option<&Value>) -> Faults {
     let expected = expected.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let selector = &job["spec"]["selector"];
     let expected: std::collections::BTreeMap<String, String> = expected;
-    if check::selector(selector).is_ok_and(|compiled| !compiled.matches(&expected)) {
-        let shown = check::show_selector(selector);
-        errors.push(check::invalid_as(&spec.child("selector"), &shown, "`selector` not auto-generated"));
+    if rules::selector(selector).is_ok_and(|compiled| !compiled.matches(&expected)) {
+        let shown = rules::show_selector(selector);
+        errors.push(rules::invalid_as(&spec.child("selector"), &shown, "`selector` not auto-generated"));
     }
     errors
 }
 
 fn own_selector(spec: &Value, old: Option<&Value>, path: &Path<'_>) -> Faults {
     let selector = path.child("selector");
-    let may_keep = old.is_some_and(|old| check::has_bad_values(&old["spec"]["selector"]));
+    let may_keep = old.is_some_and(|old| rules::has_bad_values(&old["spec"]["selector"]));
     let mut errors = match spec["selector"].is_null() {
         true => vec![FieldError::required(&selector, "")],
-        false => check::label_selector_with(&spec["selector"], may_keep, &selector),
+        false => rules::label_selector_with(&spec["selector"], may_keep, &selector),
     };
     let labels = &spec["template"]["metadata"]["labels"];
-    if check::selector(&spec["selector"]).is_ok_and(|s| !s.matches(&check::labels(labels))) {
+    if rules::selector(&spec["selector"]).is_ok_and(|s| !s.matches(&rules::labels(labels))) {
         let template = path.child("template");
         let metadata = template.child("metadata");
         let detail = "`selector` does not match template `labels`";
@@ -115,23 +115,23 @@ pub(super) fn job_spec(spec: &Value, path: &Path<'_>) -> Faults {
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ];
-    let mut errors: Faults = check::all_non_negative(spec, path, &numbers).collect();
-    if check::is_set(&spec["maxFailedIndexes"]) && spec["backoffLimitPerIndex"].is_null() {
+    let mut errors: Faults = rules::all_non_negative(spec, path, &numbers).collect();
+    if rules::is_set(&spec["maxFailedIndexes"]) && spec["backoffLimitPerIndex"].is_null() {
         let detail = "when maxFailedIndexes is specified";
         errors.push(FieldError::required(&path.child("backoffLimitPerIndex"), detail));
     }
     errors.extend(managed_by(&spec["managedBy"], &path.child("managedBy")));
     errors.extend(completion_mode(spec, path));
-    if check::is_set(&spec["podFailurePolicy"]) {
+    if rules::is_set(&spec["podFailurePolicy"]) {
         errors.extend(failure_policy(spec, &path.child("podFailurePolicy")));
     }
-    if check::is_set(&spec["successPolicy"]) {
+    if rules::is_set(&spec["successPolicy"]) {
         let at = path.child("successPolicy");
         match spec["completionMode"] == "Indexed" {
             true => errors.extend(success_policy(spec, &at)),
             false => {
                 let shown = show_success_policy(&spec["successPolicy"]);
-                errors.push(check::invalid_as(&at, &shown, "requires indexed completion mode"));
+                errors.push(rules::invalid_as(&at, &shown, "requires indexed completion mode"));
             }
         }
     }
@@ -144,8 +144,8 @@ pub(super) fn job_spec(spec: &Value, path: &Path<'_>) -> Faults {
 
 fn managed_by(value: &Value, path: &Path<'_>) -> Faults {
     let Some(name) = value.as_str() else { return Vec::new() };
-    let mut errors = check::domain_prefixed_path(name, path);
-    if check::length(name) > MANAGED_BY_MAX {
+    let mut errors = rules::domain_prefixed_path(name, path);
+    if rules::length(name) > MANAGED_BY_MAX {
         errors.push(FieldError::too_long(path, MANAGED_BY_MAX));
     }
     errors
@@ -154,15 +154,15 @@ fn managed_by(value: &Value, path: &Path<'_>) -> Faults {
 fn completion_mode(spec: &Value, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
     let mode = &spec["completionMode"];
-    if check::is_set(mode) {
-        errors.extend(check::one_of(mode, &["NonIndexed", "Indexed"], &path.child("completionMode")));
+    if rules::is_set(mode) {
+        errors.extend(rules::one_of(mode, &["NonIndexed", "Indexed"], &path.child("completionMode")));
     }
     if mode == "Indexed" {
         errors.extend(indexed(spec, path));
     }
     if mode.is_null() || mode == "NonIndexed" {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
-            if check::is_set(&spec[field]) {
+            if rules::is_set(&spec[field]) {
                 let detail = "requires indexed completion mode";
                 errors.push(FieldError::invalid(&path.child(field), spec[field].clone(), detail));
             }
@@ -213,10 +213,10 @@ fn indexed(spec: &Value, path: &Path<'_>) -> Faults {
 fn restart_policy(spec: &Value, template: &Path<'_>) -> Option<FieldError> {
     let pod = template.child("spec");
     let path = pod.child("restartPolicy");
-    match check::text(&spec["template"]["spec"]["restartPolicy"]) {
+    match rules::text(&spec["template"]["spec"]["restartPolicy"]) {
         "" | "Always" => Some(FieldError::required(&path, "valid values: \"OnFailure\", \"Never\"")),
         "Never" => None,
-        "OnFailure" if check::is_set(&spec["podFailurePolicy"]) => {
+        "OnFailure" if rules::is_set(&spec["podFailurePolicy"]) => {
             let detail = "only \"Never\" is supported when podFailurePolicy is specified";
             Some(FieldError::invalid(&path, "OnFailure", detail))
         }
@@ -229,8 +229,8 @@ fn replacement_policy(spec: &Value, path: &Path<'_>) -> Option<FieldError> {
     let policy = &spec["podReplacementPolicy"];
     match (policy.is_null(), spec["podFailurePolicy"].is_null()) {
         (true, _) => None,
-        (false, false) => check::one_of(policy, &["Failed"], path),
-        (false, true) => check::one_of(policy, &["Failed", "TerminatingOrFailed"], path),
+        (false, false) => rules::one_of(policy, &["Failed"], path),
+        (false, true) => rules::one_of(policy, &["Failed", "TerminatingOrFailed"], path),
     }
 }
 
@@ -247,7 +247,7 @@ fn too_many(list: &[Value], max: i64, path: &Path<'_>) -> Option<FieldError> {
 
 fn failure_policy(spec: &Value, path: &Path<'_>) -> Faults {
     let rules_path = path.child("rules");
-    let rules = check::list(&spec["podFailurePolicy"]["rules"]);
+    let rules = rules::list(&spec["podFailurePolicy"]["rules"]);
     let mut errors: Faults = too_many(rules, FAILURE_RULES_MAX, &rules_path).into_iter().collect();
     for (i, rule) in rules.iter().enumerate() {
         errors.extend(failure_rule(spec, rule, &rules_path.index(i)));
@@ -258,16 +258,16 @@ fn failure_policy(spec: &Value, path: &Path<'_>) -> Faults {
 fn failure_rule(spec: &Value, rule: &Value, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
     let action_path = path.child("action");
-    match check::text(&rule["action"]) {
+    match rules::text(&rule["action"]) {
         "" => errors.push(FieldError::required(&action_path, choices(&ACTIONS))),
         "FailIndex" if spec["backoffLimitPerIndex"].is_null() => {
             let detail = "requires the backoffLimitPerIndex to be set";
             errors.push(FieldError::invalid(&action_path, "FailIndex", detail));
         }
-        _ => errors.extend(check::one_of(&rule["action"], &ACTIONS, &action_path)),
+        _ => errors.extend(rules::one_of(&rule["action"], &ACTIONS, &action_path)),
     }
-    let has_codes = check::is_set(&rule["onExitCodes"]);
-    let patterns = check::list(&rule["onPodConditions"]);
+    let has_codes = rules::is_set(&rule["onExitCodes"]);
+    let patterns = rules::list(&rule["onPodConditions"]);
     if has_codes {
         errors.extend(exit_codes(spec, &rule["onExitCodes"], &path.child("onExitCodes")));
     }
@@ -287,11 +287,11 @@ fn condition_patterns(patterns: &[Value], path: &Path<'_>) -> Faults {
     let mut errors: Faults = too_many(patterns, CONDITION_PATTERNS_MAX, path).into_iter().collect();
     for (i, pattern) in patterns.iter().enumerate() {
         let at = path.index(i);
-        let kind = check::text(&pattern["type"]);
-        errors.extend(check::faults(names::is_qualified_name(kind), kind, &at.child("type")));
-        match check::text(&pattern["status"]) {
+        let kind = rules::text(&pattern["type"]);
+        errors.extend(rules::faults(names::is_qualified_name(kind), kind, &at.child("type")));
+        match rules::text(&pattern["status"]) {
             "" => errors.push(FieldError::required(&at.child("status"), choices(&STATUSES))),
-            _ => errors.extend(check::one_of(&pattern["status"], &STATUSES, &at.child("status"))),
+            _ => errors.extend(rules::one_of(&pattern["status"], &STATUSES, &at.child("status"))),
         }
     }
     errors
@@ -299,21 +299,21 @@ fn condition_patterns(patterns: &[Value], path: &Path<'_>) -> Faults {
 
 fn exit_codes(spec: &Value, rule: &Value, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
-    let operator = check::text(&rule["operator"]);
+    let operator = rules::text(&rule["operator"]);
     match operator {
         "" => errors.push(FieldError::required(&path.child("operator"), choices(&OPERATORS))),
-        _ => errors.extend(check::one_of(&rule["operator"], &OPERATORS, &path.child("operator"))),
+        _ => errors.extend(rules::one_of(&rule["operator"], &OPERATORS, &path.child("operator"))),
     }
     if let Some(name) = rule["containerName"].as_str() {
         let pod = &spec["template"]["spec"];
         let mut containers =
-            check::list(&pod["containers"]).iter().chain(check::list(&pod["initContainers"]));
+            rules::list(&pod["containers"]).iter().chain(rules::list(&pod["initContainers"]));
         if !containers.any(|container| container["name"] == name) {
             let detail = "must be one of the container or initContainer names in the pod template";
             errors.push(FieldError::invalid(&path.child("containerName"), name, detail));
         }
     }
-    let values = check::list(&rule["values"]);
+    let values = rules::list(&rule["values"]);
     let values_path = path.child("values");
     if values.is_empty() {
         let found = Value::Array(Vec::new());
@@ -337,7 +337,7 @@ fn exit_codes(spec: &Value, rule: &Value, path: &Path<'_>) -> Faults {
 
 fn success_policy(spec: &Value, path: &Path<'_>) -> Faults {
     let rules_path = path.child("rules");
-    let rules = check::list(&spec["successPolicy"]["rules"]);
+    let rules = rules::list(&spec["successPolicy"]["rules"]);
     let mut errors = Vec::new();
     if rules.is_empty() {
         let detail = "at least one rules must be specified when the successPolicy is specified";
@@ -361,7 +361,7 @@ fn success_rule(rule: &Value, completions: i64, path: &Path<'_>) -> Faults {
     let mut total = 0;
     if let Some(indexes) = indexes.as_str() {
         let at = path.child("succeededIndexes");
-        if check::length(indexes) > SUCCEEDED_INDEXES_MAX {
+        if rules::length(indexes) > SUCCEEDED_INDEXES_MAX {
             errors.push(FieldError::too_long(&at, SUCCEEDED_INDEXES_MAX));
         }
         match status::count_indexes(indexes, completions) {
@@ -374,7 +374,7 @@ fn success_rule(rule: &Value, completions: i64, path: &Path<'_>) -> Faults {
     }
     if let Some(count) = count.as_i64() {
         let at = path.child("succeededCount");
-        errors.extend(check::non_negative(&rule["succeededCount"], &at));
+        errors.extend(rules::non_negative(&rule["succeededCount"], &at));
         let detail =
             |max: i64, what: &str| format!("must be less than or equal to {max} (the number of {what})");
         if count > completions {
@@ -391,7 +391,7 @@ fn success_rule(rule: &Value, completions: i64, path: &Path<'_>) -> Faults {
 
 fn show_success_policy(policy: &Value) -> String {
     let fields = [("succeededIndexes", "SucceededIndexes"), ("succeededCount", "SucceededCount")];
-    let rules = check::list(&policy["rules"]).iter().map(|rule| check::go_struct(rule, &fields));
+    let rules = rules::list(&policy["rules"]).iter().map(|rule| rules::go_struct(rule, &fields));
     format!("{{\"Rules\":[{}]}}", rules.collect::<Vec<_>>().join(","))
 }
 
@@ -400,13 +400,13 @@ fn changes(job: &Value, old_job: &Value, path: &Path<'_>) -> Faults {
     let (spec, old) = (&job["spec"], &old_job["spec"]);
     let mut errors = completions(spec, old, &path.child("completions"));
     let selector = &spec["selector"];
-    let shown = check::show_selector(selector);
-    errors.extend(check::immutable_as(selector, &old["selector"], &shown, &path.child("selector")));
+    let shown = rules::show_selector(selector);
+    errors.extend(rules::immutable_as(selector, &old["selector"], &shown, &path.child("selector")));
     errors.extend(template_change(job, old_job, &path.child("template")));
     // Differs: Kubernetes prints the values of these fields with the names of its Go structs.
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
     {
-        errors.extend(check::immutable(&spec[field], &old[field], &path.child(field)));
+        errors.extend(rules::immutable(&spec[field], &old[field], &path.child(field)));
     }
     errors
 }
@@ -414,7 +414,7 @@ fn changes(job: &Value, old_job: &Value, path: &Path<'_>) -> Faults {
 fn completions(spec: &Value, old: &Value, path: &Path<'_>) -> Faults {
     let completions = &spec["completions"];
     if spec["completionMode"] != "Indexed" {
-        return check::immutable(completions, &old["completions"], path).into_iter().collect();
+        return rules::immutable(completions, &old["completions"], path).into_iter().collect();
     }
     let is_alone = completions != &old["completions"] && !completions.is_null();
     if is_alone && completions != &spec["parallelism"] {
@@ -444,5 +444,5 @@ fn template_change(job: &Value, old: &Value, path: &Path<'_>) -> Option<FieldErr
         }
     }
     // Differs: Kubernetes prints the template with the names of its Go structs.
-    check::immutable(template, &allowed, path)
+    rules::immutable(template, &allowed, path)
 }

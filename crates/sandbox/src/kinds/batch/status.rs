@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::check::{self, Faults};
+use super::super::rules::{self, Faults};
 use super::super::{Fault, FieldError, Path};
 
 pub(super) fn validate(job: &Value, old: &Value) -> Faults {
@@ -26,11 +26,11 @@ struct Change<'a> {
 
 impl Change<'_> {
     fn has(&self, kind: &str) -> bool {
-        check::has_condition(self.job, kind)
+        rules::has_condition(self.job, kind)
     }
 
     fn had(&self, kind: &str) -> bool {
-        check::has_condition(self.old, kind)
+        rules::has_condition(self.old, kind)
     }
 
     /// Whether one of these conditions turned.
@@ -72,13 +72,13 @@ fn conditions_fault(path: &Path<'_>, detail: &str) -> FieldError {
 
 fn counters(status: &Value, path: &Path<'_>) -> Faults {
     let numbers = ["active", "succeeded", "failed", "ready", "terminating"];
-    let mut errors: Faults = check::all_non_negative(status, path, &numbers).collect();
+    let mut errors: Faults = rules::all_non_negative(status, path, &numbers).collect();
     let at = path.child("uncountedTerminatedPods");
     let mut seen: Vec<&str> = Vec::new();
     for list in ["succeeded", "failed"] {
         let at = at.child(list);
-        for (i, uid) in check::list(&status["uncountedTerminatedPods"][list]).iter().enumerate() {
-            match check::text(uid) {
+        for (i, uid) in rules::list(&status["uncountedTerminatedPods"][list]).iter().enumerate() {
+            match rules::text(uid) {
                 "" => errors.push(FieldError::invalid(&at.index(i), "", "must not be empty")),
                 uid if seen.contains(&uid) => errors.push(FieldError::duplicate(&at.index(i), uid)),
                 uid => seen.push(uid),
@@ -109,7 +109,7 @@ fn conditions_and_times(change: &Change<'_>, path: &Path<'_>) -> Faults {
         "cannot set Complete=True and FailureTarget=true conditions",
     );
     let end_moved = change.turned(&["Complete"]) || change.changed(&["completionTime"]);
-    if end_moved && check::is_set(completed) && !change.has("Complete") {
+    if end_moved && rules::is_set(completed) && !change.has("Complete") {
         let detail = "cannot set completionTime when there is no Complete=True condition";
         errors.push(FieldError::invalid(&completed_path, completed.clone(), detail));
     }
@@ -119,7 +119,7 @@ fn conditions_and_times(change: &Change<'_>, path: &Path<'_>) -> Faults {
     }
     // Times are written in one form, which sorts as text.
     let is_early =
-        check::is_set(started) && check::is_set(completed) && check::text(completed) < check::text(started);
+        rules::is_set(started) && rules::is_set(completed) && rules::text(completed) < rules::text(started);
     if change.changed(&["startTime", "completionTime"]) && is_early {
         let detail = "must be equal to or after `startTime`";
         errors.push(FieldError::invalid(&completed_path, completed.clone(), detail));
@@ -162,11 +162,11 @@ fn finished(change: &Change<'_>, path: &Path<'_>) -> Faults {
         errors.push(FieldError::required(&path.child("startTime"), detail));
     }
     let uncounted = &status["uncountedTerminatedPods"];
-    let count = check::list(&uncounted["failed"]).len() + check::list(&uncounted["succeeded"]).len();
+    let count = rules::list(&uncounted["failed"]).len() + rules::list(&uncounted["succeeded"]).len();
     if (turned || change.changed(&["uncountedTerminatedPods"])) && count > 0 {
-        let shown = check::go_struct(uncounted, &[("succeeded", "Succeeded"), ("failed", "Failed")]);
+        let shown = rules::go_struct(uncounted, &[("succeeded", "Succeeded"), ("failed", "Failed")]);
         let detail = "must be empty for finished job";
-        errors.push(check::invalid_as(&path.child("uncountedTerminatedPods"), &shown, detail));
+        errors.push(rules::invalid_as(&path.child("uncountedTerminatedPods"), &shown, detail));
     }
     errors
 }
@@ -175,12 +175,12 @@ fn indexes(change: &Change<'_>, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
     let (status, spec) = (change.status(), change.spec());
     let completions = spec["completions"].as_i64();
-    let done = check::text(&status["completedIndexes"]);
+    let done = rules::text(&status["completedIndexes"]);
     let failed = status["failedIndexes"].as_str();
     let (done_path, failed_path) = (path.child("completedIndexes"), path.child("failedIndexes"));
     let (done_changed, failed_changed) =
         (change.changed(&["completedIndexes"]), change.changed(&["failedIndexes"]));
-    let has_limit = check::is_set(&spec["backoffLimitPerIndex"]);
+    let has_limit = rules::is_set(&spec["backoffLimitPerIndex"]);
     if let Some(completions) = completions {
         if done_changed && let Err(why) = count_indexes(done, completions) {
             let detail = format!("error parsing completedIndexes: {why}");
@@ -221,7 +221,7 @@ fn pods(change: &Change<'_>, path: &Path<'_>) -> Faults {
         errors.push(FieldError::invalid(&path.child("terminating"), number("terminating"), detail));
     }
     let moved = change.changed(&["ready", "active"]);
-    if moved && check::is_set(&status["ready"]) && number("ready") > number("active") {
+    if moved && rules::is_set(&status["ready"]) && number("ready") > number("active") {
         let detail = "cannot set more ready pods than active";
         errors.push(FieldError::invalid(&path.child("ready"), number("ready"), detail));
     }
@@ -230,7 +230,7 @@ fn pods(change: &Change<'_>, path: &Path<'_>) -> Faults {
 
 fn criteria(change: &Change<'_>, path: &Path<'_>) -> Faults {
     let is_met = change.has("SuccessCriteriaMet");
-    let has_policy = check::is_set(&change.spec()["successPolicy"]);
+    let has_policy = rules::is_set(&change.spec()["successPolicy"]);
     let mut errors = Vec::new();
     for (applies, detail) in [
         (is_met && change.has("Failed"), "cannot set SuccessCriteriaMet=True and Failed=true conditions"),
@@ -269,15 +269,15 @@ fn moves(change: &Change<'_>, path: &Path<'_>) -> Faults {
         }
     }
     let completed = &new["completionTime"];
-    let both = check::is_set(completed) && check::is_set(&old["completionTime"]);
+    let both = rules::is_set(completed) && rules::is_set(&old["completionTime"]);
     if both && completed != &old["completionTime"] {
         let path = path.child("completionTime");
         errors.push(FieldError::invalid(&path, completed.clone(), "field is immutable"));
     }
-    let conditions = check::list(&new["conditions"]).iter();
+    let conditions = rules::list(&new["conditions"]).iter();
     let is_resuming = change.had("Suspended")
         && conditions.into_iter().any(|c| c["type"] == "Suspended" && c["status"] == "False");
-    let restarted = check::is_set(&old["startTime"]) && new["startTime"] != old["startTime"];
+    let restarted = rules::is_set(&old["startTime"]) && new["startTime"] != old["startTime"];
     if restarted && !is_resuming && spec["suspend"] != true {
         let detail = "startTime cannot be removed for unsuspended job";
         errors.push(FieldError::required(&path.child("startTime"), detail));

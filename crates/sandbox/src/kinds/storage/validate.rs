@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::super::check::{self, Faults};
+use super::super::rules::{self, Faults};
 use super::super::{FieldError, Path, names};
 
 const PARAMETERS_MAX: i64 = 512;
@@ -25,34 +25,34 @@ pub(super) fn class(class: &Value, old: Option<&Value>) -> Faults {
             errors.extend(frozen(class, old, field));
         }
         let (new, old) = (&class["volumeBindingMode"], &old["volumeBindingMode"]);
-        errors.extend(check::immutable(new, old, &root("volumeBindingMode")));
+        errors.extend(rules::immutable(new, old, &root("volumeBindingMode")));
         return errors;
     }
     errors.extend(provisioner(&class["provisioner"], &root("provisioner")));
     errors.extend(parameters(&class["parameters"], true, &root("parameters")));
-    if !check::text(&class["reclaimPolicy"]).is_empty() {
-        errors.extend(check::one_of(&class["reclaimPolicy"], &["Delete", "Retain"], &root("reclaimPolicy")));
+    if !rules::text(&class["reclaimPolicy"]).is_empty() {
+        errors.extend(rules::one_of(&class["reclaimPolicy"], &["Delete", "Retain"], &root("reclaimPolicy")));
     }
     let modes = ["Immediate", "WaitForFirstConsumer"];
-    errors.extend(check::one_of(&class["volumeBindingMode"], &modes, &root("volumeBindingMode")));
+    errors.extend(rules::one_of(&class["volumeBindingMode"], &modes, &root("volumeBindingMode")));
     errors.extend(topologies(&class["allowedTopologies"], &root("allowedTopologies")));
     errors
 }
 
 /// A field that may not change, in the words of classes.
 fn frozen(new: &Value, old: &Value, field: &str) -> Option<FieldError> {
-    let is_same = check::same(&new[field], &old[field]);
+    let is_same = rules::same(&new[field], &old[field]);
     (!is_same)
         .then(|| FieldError::forbidden(&Path::root(field), format!("updates to {field} are forbidden.")))
 }
 
 fn provisioner(value: &Value, path: &Path<'_>) -> Faults {
-    let name = check::text(value);
+    let name = rules::text(value);
     if name.is_empty() {
         return vec![FieldError::required(path, "")];
     }
     let lower = name.to_lowercase();
-    check::faults(names::is_qualified_name(&lower), &lower, path).collect()
+    rules::faults(names::is_qualified_name(&lower), &lower, path).collect()
 }
 
 fn parameters(value: &Value, allow_empty: bool, path: &Path<'_>) -> Faults {
@@ -76,27 +76,27 @@ fn parameters(value: &Value, allow_empty: bool, path: &Path<'_>) -> Faults {
 
 /// Bytes of keys and values together.
 fn size(map: &Map<String, Value>) -> i64 {
-    map.iter().map(|(key, value)| check::length(key) + check::length(check::text(value))).sum()
+    map.iter().map(|(key, value)| rules::length(key) + rules::length(rules::text(value))).sum()
 }
 
 fn topologies(terms: &Value, path: &Path<'_>) -> Faults {
     let mut errors = Vec::new();
     let mut seen: Vec<BTreeMap<&str, Vec<&str>>> = Vec::new();
-    for (i, term) in check::list(terms).iter().enumerate() {
+    for (i, term) in rules::list(terms).iter().enumerate() {
         let term_path = path.index(i);
         let at = term_path.child("matchLabelExpressions");
         let mut keys: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (j, expression) in check::list(&term["matchLabelExpressions"]).iter().enumerate() {
+        for (j, expression) in rules::list(&term["matchLabelExpressions"]).iter().enumerate() {
             let at = at.index(j);
-            let values: Vec<&str> = check::list(&expression["values"]).iter().map(check::text).collect();
+            let values: Vec<&str> = rules::list(&expression["values"]).iter().map(rules::text).collect();
             if values.is_empty() {
                 errors.push(FieldError::required(&at.child("values"), ""));
             }
             for (k, value) in values.iter().enumerate().filter(|(k, value)| values[..*k].contains(value)) {
                 errors.push(FieldError::duplicate(&at.child("values").index(k), *value));
             }
-            let key = check::text(&expression["key"]);
-            errors.extend(check::faults(names::is_qualified_name(key), key, &at.child("key")));
+            let key = rules::text(&expression["key"]);
+            errors.extend(rules::faults(names::is_qualified_name(key), key, &at.child("key")));
             if keys.contains_key(key) {
                 errors.push(FieldError::duplicate(&at.child("key"), key));
             }
@@ -128,22 +128,22 @@ fn driver_name(name: &str, path: &Path<'_>) -> Faults {
         return vec![FieldError::required(path, "")];
     }
     let mut errors = Vec::new();
-    if check::length(name) > DRIVER_NAME_MAX {
+    if rules::length(name) > DRIVER_NAME_MAX {
         errors.push(FieldError::too_long(path, DRIVER_NAME_MAX));
     }
-    errors.extend(check::faults(names::is_subdomain(&name.to_lowercase()), name, path));
+    errors.extend(rules::faults(names::is_subdomain(&name.to_lowercase()), name, path));
     errors
 }
 
 pub(super) fn node(node: &Value, old: Option<&Value>) -> Faults {
     let spec = Path::root("spec");
     let path = spec.child("drivers");
-    let drivers = check::list(&node["spec"]["drivers"]);
+    let drivers = rules::list(&node["spec"]["drivers"]);
     let mut errors = Vec::new();
     for (i, driver) in drivers.iter().enumerate() {
         errors.extend(node_driver(driver, &drivers[..i], &path.index(i)));
     }
-    for before in old.into_iter().flat_map(|old| check::list(&old["spec"]["drivers"])) {
+    for before in old.into_iter().flat_map(|old| rules::list(&old["spec"]["drivers"])) {
         let Some(now) = drivers.iter().find(|driver| driver["name"] == before["name"]) else { continue };
         // How many volumes fit may change while the driver runs.
         let mut now = now.clone();
@@ -156,29 +156,29 @@ pub(super) fn node(node: &Value, old: Option<&Value>) -> Faults {
             ("topologyKeys", "TopologyKeys"),
             ("allocatable", "Allocatable"),
         ];
-        errors.extend(check::immutable_as(&now, &before, &check::go_struct(&now, &fields), &path));
+        errors.extend(rules::immutable_as(&now, &before, &rules::go_struct(&now, &fields), &path));
     }
     errors
 }
 
 fn node_driver(driver: &Value, before: &[Value], path: &Path<'_>) -> Faults {
-    let name = check::text(&driver["name"]);
+    let name = rules::text(&driver["name"]);
     let mut errors = driver_name(name, &path.child("name"));
-    let id = check::text(&driver["nodeID"]);
+    let id = rules::text(&driver["nodeID"]);
     let id_path = path.child("nodeID");
     if id.is_empty() {
         errors.push(FieldError::required(&id_path, ""));
     }
-    if check::length(id) > NODE_ID_MAX {
+    if rules::length(id) > NODE_ID_MAX {
         let detail = format!("must be {NODE_ID_MAX} characters or less");
         errors.push(FieldError::invalid(&id_path, id, detail));
     }
     let allocatable = path.child("allocatable");
-    errors.extend(check::non_negative(&driver["allocatable"]["count"], &allocatable.child("count")));
+    errors.extend(rules::non_negative(&driver["allocatable"]["count"], &allocatable.child("count")));
     if before.iter().any(|other| other["name"] == name) {
         errors.push(FieldError::duplicate(&path.child("name"), name));
     }
-    let keys: Vec<&str> = check::list(&driver["topologyKeys"]).iter().map(check::text).collect();
+    let keys: Vec<&str> = rules::list(&driver["topologyKeys"]).iter().map(rules::text).collect();
     for (i, key) in keys.iter().enumerate() {
         if key.is_empty() {
             errors.push(FieldError::required(path, ""));
@@ -186,7 +186,7 @@ fn node_driver(driver: &Value, before: &[Value], path: &Path<'_>) -> Faults {
         if keys[..i].contains(key) {
             errors.push(FieldError::duplicate(path, *key));
         }
-        errors.extend(check::faults(names::is_qualified_name(key), key, path));
+        errors.extend(rules::faults(names::is_qualified_name(key), key, path));
     }
     errors
 }
@@ -196,11 +196,11 @@ pub(super) fn driver(driver: &Value, old: Option<&Value>) -> Faults {
     let spec = &driver["spec"];
     let mut errors = Vec::new();
     let policies = ["File", "None", "ReadWriteOnceWithFSType"];
-    errors.extend(check::one_of(&spec["fsGroupPolicy"], &policies, &path.child("fsGroupPolicy")));
+    errors.extend(rules::one_of(&spec["fsGroupPolicy"], &policies, &path.child("fsGroupPolicy")));
     errors.extend(token_requests(&spec["tokenRequests"], &path.child("tokenRequests")));
     let modes = path.child("volumeLifecycleModes");
-    for mode in check::list(&spec["volumeLifecycleModes"]) {
-        errors.extend(check::one_of(mode, &["Persistent", "Ephemeral"], &modes));
+    for mode in rules::list(&spec["volumeLifecycleModes"]) {
+        errors.extend(rules::one_of(mode, &["Persistent", "Ephemeral"], &modes));
     }
     let period = &spec["nodeAllocatableUpdatePeriodSeconds"];
     if period.as_i64().is_some_and(|seconds| seconds < UPDATE_PERIOD_MIN_SECONDS) {
@@ -208,7 +208,7 @@ pub(super) fn driver(driver: &Value, old: Option<&Value>) -> Faults {
         errors.push(FieldError::invalid(&at, period.clone(), "must be greater than or equal to 10 seconds"));
     }
     let in_secrets = &spec["serviceAccountTokenInSecrets"];
-    if check::is_set(in_secrets) && check::list(&spec["tokenRequests"]).is_empty() {
+    if rules::is_set(in_secrets) && rules::list(&spec["tokenRequests"]).is_empty() {
         let at = path.child("serviceAccountTokenInSecrets");
         let detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
         errors.push(FieldError::invalid(&at, in_secrets.clone(), detail));
@@ -216,15 +216,15 @@ pub(super) fn driver(driver: &Value, old: Option<&Value>) -> Faults {
     if let Some(old) = old.map(|old| &old["spec"]) {
         // The name in the message is Kubernetes' own slip.
         let attach = path.child("attachedRequired");
-        errors.extend(check::immutable(&spec["attachRequired"], &old["attachRequired"], &attach));
+        errors.extend(rules::immutable(&spec["attachRequired"], &old["attachRequired"], &attach));
         let field = "volumeLifecycleModes";
-        errors.extend(check::immutable(&spec[field], &old[field], &modes));
+        errors.extend(rules::immutable(&spec[field], &old[field], &modes));
     }
     errors
 }
 
 fn token_requests(requests: &Value, path: &Path<'_>) -> Faults {
-    let requests = check::list(requests);
+    let requests = rules::list(requests);
     let mut errors = Vec::new();
     for (i, request) in requests.iter().enumerate() {
         let at = path.index(i);
@@ -254,14 +254,14 @@ pub(super) fn capacity(capacity: &Value, old: Option<&Value>) -> Faults {
     let mut errors = Vec::new();
     if let Some(old) = old {
         let new = &capacity["nodeTopology"];
-        let shown = check::show_selector(new);
-        errors.extend(check::immutable_as(new, &old["nodeTopology"], &shown, &topology));
-        errors.extend(check::immutable(&capacity["storageClassName"], &old["storageClassName"], &class));
+        let shown = rules::show_selector(new);
+        errors.extend(rules::immutable_as(new, &old["nodeTopology"], &shown, &topology));
+        errors.extend(rules::immutable(&capacity["storageClassName"], &old["storageClassName"], &class));
         return errors;
     }
-    errors.extend(check::label_selector(&capacity["nodeTopology"], &topology));
-    let name = check::text(&capacity["storageClassName"]);
-    errors.extend(check::faults(names::is_subdomain(name), name, &class));
+    errors.extend(rules::label_selector(&capacity["nodeTopology"], &topology));
+    let name = rules::text(&capacity["storageClassName"]);
+    errors.extend(rules::faults(names::is_subdomain(name), name, &class));
     if let Some(quantity) = capacity["capacity"].as_str().filter(|quantity| quantity.starts_with('-')) {
         let detail = "must be greater than or equal to 0";
         errors.push(FieldError::invalid(&Path::root("capacity"), quantity, detail));
@@ -273,14 +273,14 @@ pub(super) fn attachment(attachment: &Value, old: Option<&Value>) -> Faults {
     let path = Path::root("spec");
     let spec = &attachment["spec"];
     let mut errors = Vec::new();
-    let attacher = check::text(&spec["attacher"]);
+    let attacher = rules::text(&spec["attacher"]);
     if attacher.is_empty() {
         errors.push(FieldError::required(&path.child("attacher"), ""));
     }
     let source = path.child("source");
     let volume = &spec["source"]["persistentVolumeName"];
     let one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
-    match (check::is_set(&spec["source"]["inlineVolumeSpec"]), volume.as_str()) {
+    match (rules::is_set(&spec["source"]["inlineVolumeSpec"]), volume.as_str()) {
         (false, None) => errors.push(FieldError::required(&source, one)),
         (true, Some(_)) => errors.push(FieldError::forbidden(&source, one)),
         (false, Some("")) => {
@@ -289,15 +289,15 @@ pub(super) fn attachment(attachment: &Value, old: Option<&Value>) -> Faults {
         }
         _ => {}
     }
-    let node = check::text(&spec["nodeName"]);
-    errors.extend(check::faults(names::is_subdomain(node), node, &path.child("nodeName")));
+    let node = rules::text(&spec["nodeName"]);
+    errors.extend(rules::faults(names::is_subdomain(node), node, &path.child("nodeName")));
     errors.extend(attachment_status(&attachment["status"]));
     let Some(old) = old else {
         // On creation both are judged once more, by stricter rules.
         errors.extend(driver_name(attacher, &path.child("attacher")));
         let at = source.child("persistentVolumeName");
         if let Some(volume) = volume.as_str() {
-            errors.extend(check::faults(names::is_subdomain(volume), volume, &at));
+            errors.extend(rules::faults(names::is_subdomain(volume), volume, &at));
         }
         return errors;
     };
@@ -305,10 +305,10 @@ pub(super) fn attachment(attachment: &Value, old: Option<&Value>) -> Faults {
     let shown = format!(
         "{{\"Attacher\":{},\"Source\":{},\"NodeName\":{}}}",
         spec["attacher"],
-        check::go_struct(&spec["source"], &fields),
+        rules::go_struct(&spec["source"], &fields),
         spec["nodeName"]
     );
-    errors.extend(check::immutable_as(spec, &old["spec"], &shown, &path));
+    errors.extend(rules::immutable_as(spec, &old["spec"], &shown, &path));
     errors
 }
 
@@ -320,7 +320,7 @@ fn attachment_status(status: &Value) -> Faults {
     }
     for field in ["attachError", "detachError"] {
         let at = path.child(field);
-        if check::length(check::text(&status[field]["message"])) > ERROR_MAX_BYTES {
+        if rules::length(rules::text(&status[field]["message"])) > ERROR_MAX_BYTES {
             errors.push(FieldError::too_long(&at.child("message"), METADATA_MAX_BYTES));
         }
         if let Some(code) = status[field]["errorCode"].as_i64().filter(|code| *code < 0) {
