@@ -20,7 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("koord-kit", &["koord-api"]),
     ("koord-testkit", &[]),
     ("koord-sandbox", &["koord-api", "koord-kit"]),
-    ("koord", &["koord-api", "koord-kit", "koord-sandbox"]),
+    ("koord", &["koord-api", "koord-kit", "koord-sandbox", "koord-testkit"]),
     ("koord-e2e", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
     ("xtask", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
 ];

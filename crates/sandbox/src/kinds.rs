@@ -19,6 +19,7 @@ mod apiextensions;
 mod apps;
 mod batch;
 mod cell;
+mod check;
 mod coordination;
 mod core;
 mod custom;
@@ -32,10 +33,12 @@ mod pod_template;
 mod policy;
 mod rbac;
 mod resource;
+mod resources;
 mod reviews;
 mod rules;
 mod scheduling;
 mod storage;
+mod tree;
 
 pub use crate::schema::fault::quote;
 pub use crate::schema::{Fault, FieldError};
@@ -74,6 +77,8 @@ pub struct Kind {
     pub orphans_by_default: bool,
     /// A delete answers with the object instead of a Status.
     pub returns_deleted: bool,
+    /// A creator may set the status, too.
+    pub status_on_create: bool,
     pub hooks: Hooks,
     /// Only of CRDs.
     pub custom: Option<Arc<Custom>>,
@@ -95,8 +100,12 @@ pub struct Hooks {
     /// Object, and the old one on update. Metadata is checked by the framework before.
     pub validate: fn(&Value, Option<&Value>) -> Vec<FieldError>,
     pub validate_status: fn(&Value, &Value) -> Vec<FieldError>,
+    /// Subresource, new, old: an update of one part has rules of its own. None: as any update.
+    pub validate_part: Option<fn(&str, &Value, &Value) -> Vec<FieldError>>,
     /// What Kubernetes' own admission plugins do to this kind: may look at other objects.
     pub admit: fn(&mut Admission<'_>) -> Result<(), ApiError>,
+    /// What they refuse, once the object is final and valid.
+    pub approve: fn(&Approval<'_>) -> Result<(), ApiError>,
     /// `Warning` headers for create (old is None) and update.
     pub warn: fn(&Value, Option<&Value>) -> Vec<String>,
     /// Fields a fieldSelector may name, besides metadata.name and metadata.namespace.
@@ -128,7 +137,9 @@ impl Default for Hooks {
             prepare_status: |_, _| {},
             validate: |_, _| Vec::new(),
             validate_status: |_, _| Vec::new(),
+            validate_part: None,
             admit: |_| Ok(()),
+            approve: |_| Ok(()),
             warn: |_, _| Vec::new(),
             fields: |_| Vec::new(),
             field_names: &[],
@@ -149,6 +160,17 @@ pub struct Admission<'a> {
     pub user: &'a str,
     /// The new object; Null on delete.
     pub object: &'a mut Value,
+    pub old: Option<&'a Value>,
+}
+
+/// One write as it will be committed.
+pub struct Approval<'a> {
+    pub cluster: &'a dyn Cluster,
+    pub kind: &'a Kind,
+    pub operation: Operation,
+    /// Empty, or `status`, `resize`, …
+    pub subresource: &'a str,
+    pub object: &'a Value,
     pub old: Option<&'a Value>,
 }
 
@@ -276,6 +298,7 @@ impl Kind {
             unconditional_update: true,
             orphans_by_default: false,
             returns_deleted: false,
+            status_on_create: false,
             hooks: Hooks::default(),
             custom: None,
         }
@@ -341,6 +364,11 @@ impl Kind {
         self.custom.as_deref().map(|custom| &custom.schema)
     }
 
+    /// The shape of the whole object, metadata included.
+    pub fn typed_schema(&self) -> Option<&Schema> {
+        self.custom.as_deref().map(|custom| &custom.typed).or_else(|| self.builtin_schema())
+    }
+
     pub fn schema(&self) -> Option<&Schema> {
         self.custom_schema().or_else(|| self.builtin_schema())
     }
@@ -404,7 +432,8 @@ impl Kind {
 
     /// Whether what is at rest is not what this version shows.
     pub fn converts(&self) -> bool {
-        self.hooks.convert.is_some() || self.custom.as_ref().is_some_and(|custom| !custom.is_storage)
+        let is_other = |custom: &Arc<Custom>| !custom.is_storage || custom.fills_on_read;
+        self.hooks.convert.is_some() || self.custom.as_ref().is_some_and(is_other)
     }
 
     pub fn from_storage(&self, object: &mut Value) {
@@ -413,6 +442,9 @@ impl Kind {
         }
         if self.custom.as_ref().is_some_and(|custom| !custom.is_storage) {
             object["apiVersion"] = Value::from(self.api_version());
+        }
+        if self.custom.as_ref().is_some_and(|custom| custom.fills_on_read) {
+            self.fill_defaults(object);
         }
     }
 

@@ -23,7 +23,7 @@ pub mod control;
 mod crd;
 pub mod decode;
 pub mod delete;
-mod discovery;
+pub mod discovery;
 mod expire;
 mod fields;
 mod http;

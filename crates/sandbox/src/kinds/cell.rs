@@ -3,8 +3,13 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Column, meta, rules};
+use super::tree::{list, text_entries};
+use super::{Column, meta, rules, tree};
+
 use crate::schema::builtin;
+
+/// What Kubernetes writes where there is nothing.
+pub(super) const NONE: &str = "<none>";
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
@@ -109,5 +114,52 @@ pub(super) fn first_of(all: &[String], shown: usize) -> String {
         [] => "<unset>".to_owned(),
         few if few.len() <= shown => few.join(","),
         many => format!("{} + {} more...", many[..shown].join(","), many.len() - shown),
+    }
+}
+
+/// A text, or `<none>`.
+pub(super) fn or_none(text: &str) -> Value {
+    if text.is_empty() { NONE.into() } else { text.into() }
+}
+
+/// Names and images of containers, each joined by commas.
+pub(super) fn containers(containers: &[Value]) -> (Value, Value) {
+    let join = |field: &str| containers.iter().map(|c| tree::text(c, field)).collect::<Vec<_>>().join(",");
+    (join("name").into(), join("image").into())
+}
+
+/// Labels as `a=b,c=d`, or `<none>`.
+pub(super) fn labels(value: &Value, field: &str) -> Value {
+    let pairs: Vec<String> =
+        text_entries(value, field).map(|(key, value)| format!("{key}={value}")).collect();
+    or_none(&pairs.join(","))
+}
+
+/// Access modes of volumes, short: `RWO,ROX`.
+pub(super) fn access_modes(value: &Value) -> String {
+    let has = |mode: &str| list(value, "accessModes").iter().any(|m| m == mode);
+    let modes = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    modes.into_iter().filter(|(mode, _)| has(mode)).map(|(_, short)| short).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn cells_read_as_kubernetes_writes_them() {
+        let object =
+            json!({"selector": {"b": "2", "a": "1"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce"]});
+        assert_eq!(labels(&object, "selector"), "a=1,b=2");
+        assert_eq!(labels(&object, "labels"), NONE);
+        assert_eq!(access_modes(&object), "RWO,RWX");
+        let list = [json!({"name": "a", "image": "x"}), json!({"name": "b", "image": "y"})];
+        assert_eq!(containers(&list), (json!("a,b"), json!("x,y")));
     }
 }

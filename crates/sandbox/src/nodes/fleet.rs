@@ -95,7 +95,7 @@ pub enum FleetError {
 /// What can be asked of the task.
 enum Command {
     /// Answered with the names of the nodes once they are registered.
-    Add(Pool, oneshot::Sender<Vec<String>>),
+    Add(Box<Pool>, oneshot::Sender<Vec<String>>),
     /// The nodes a name stands for: a node or a pool.
     Find(String, oneshot::Sender<Vec<String>>),
     Fail(Vec<String>, oneshot::Sender<()>),
@@ -126,7 +126,7 @@ impl Fleet {
 
     /// Adds nodes to a pool, new or known; their numbers go on. Returns their names once registered.
     pub async fn add(&self, pool: Pool) -> Result<Vec<String>, FleetError> {
-        self.ask(|reply| Command::Add(pool, reply)).await
+        self.ask(|reply| Command::Add(Box::new(pool), reply)).await
     }
 
     /// Takes a node, or all of a pool, out of the cluster with all that is said about it. Its pods are

@@ -210,18 +210,19 @@ impl Api {
 
     /// False when it is there already.
     pub(super) fn make_namespace(&self, name: &str) -> bool {
-        let object = json!({
+        let Ok(kind) = self.kind("", "namespaces") else { return false };
+        let mut object = json!({
             "kind": "Namespace", "apiVersion": "v1",
             "metadata": {
                 "name": name, "uid": self.ids.uid(),
                 "creationTimestamp": crate::kinds::meta::format_time(self.now()),
                 "labels": {"kubernetes.io/metadata.name": name},
             },
-            "spec": {"finalizers": ["kubernetes"]},
-            "status": {"phase": "Active"},
         });
-        let fields = vec![("status.phase".into(), "Active".to_owned())];
-        self.store.table("", "namespaces").create(Draft::new(&object, fields)).is_ok()
+        self.track(&kind, None, &mut object, Part::Main, &WriteOptions::by("kube-apiserver"));
+        object["spec"] = json!({"finalizers": ["kubernetes"]});
+        object["status"] = json!({"phase": "Active"});
+        self.table(&kind).create(draft(&kind, object)).is_ok()
     }
 }
 

@@ -23,6 +23,29 @@ pub struct DeleteOptions {
     pub orphan: Option<bool>,
     pub uid: Option<String>,
     pub revision: Option<String>,
+    /// Asked for with all others of a collection.
+    pub is_collection: bool,
+}
+
+impl DeleteOptions {
+    /// Adds what the client asked for to the options that webhooks see.
+    pub(super) fn describe(&self, options: &mut Value) {
+        let preconditions = [("uid", &self.uid), ("resourceVersion", &self.revision)];
+        for (field, value) in preconditions {
+            if let Some(value) = value {
+                options["preconditions"][field] = json!(value);
+            }
+        }
+        if let Some(seconds) = self.grace_seconds {
+            options["gracePeriodSeconds"] = json!(seconds);
+        }
+        if let Some(policy) = &self.propagation {
+            options["propagationPolicy"] = json!(policy);
+        }
+        if let Some(orphan) = self.orphan {
+            options["orphanDependents"] = json!(orphan);
+        }
+    }
 }
 
 /// A delete that went through.
@@ -67,7 +90,11 @@ impl Api {
             let committed = match step {
                 Step::Pending => Ok((stored.clone(), false)),
                 Step::Mark(marked) => {
-                    table.replace(draft(kind, marked), stored.revision()).map(|new| (new, false))
+                    let draft = draft(kind, marked);
+                    match draft.is_same_as(&stored) {
+                        true => Ok((stored.clone(), false)),
+                        false => table.replace(draft, stored.revision()).map(|new| (new, false)),
+                    }
                 }
                 Step::MarkAndRemove(marked) => table
                     .replace(draft(kind, marked), stored.revision())
@@ -98,9 +125,10 @@ impl Api {
         options: &DeleteOptions,
     ) -> Result<Vec<Arc<Stored>>, ApiError> {
         validate_options(options)?;
+        let options = DeleteOptions { is_collection: true, ..options.clone() };
         let items = self.list(kind, selection);
         for item in &items {
-            match self.delete(kind, (item.namespace(), item.name()), options).await {
+            match self.delete(kind, (item.namespace(), item.name()), &options).await {
                 Ok(_) => {}
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
@@ -137,6 +165,7 @@ impl Api {
             subresource: "",
             old: Some(current),
             options: write,
+            delete: Some(options),
         };
         let mut nothing = Value::Null;
         admission::mutate(self, &review, &mut nothing, warnings).await?;
@@ -153,6 +182,9 @@ impl Api {
             return Ok(namespace_step(object, options, now));
         }
         set_propagation(kind, &mut object, options);
+        if super::crd::is_crd(kind) {
+            super::crd::hold(&mut object);
+        }
         let has_finalizers = !meta::finalizers(&object).is_empty();
         Ok(match grace {
             Grace::Begun(seconds) if seconds > 0 || has_finalizers => Step::Mark(object),

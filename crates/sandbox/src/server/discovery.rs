@@ -1,13 +1,45 @@
 //! What the server serves, told in both ways clients ask.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tokio_rustls::rustls::SupportedCipherSuite;
+use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
 use crate::kinds::{Group, Kind, Registry, Subresource, Version};
+
+/// The Kubernetes whose API this is.
+pub const KUBERNETES_VERSION: &str = "v1.35.4+koord";
+
+/// The order of Kubernetes' own groups in discovery.
+const ORDER: [&str; 18] = [
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+];
+
+/// Of a SHA-256, so many bytes stand in a storage version hash.
+const HASH_BYTES: usize = 8;
 
 /// `/version`: the Kubernetes whose behaviour this is.
 pub(super) fn version() -> Value {
     json!({
-        "major": "1", "minor": "35", "gitVersion": "v1.35.4+koord", "gitCommit": "", "gitTreeState": "clean",
+        "major": "1", "minor": "35", "gitVersion": KUBERNETES_VERSION, "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
         "emulationMajor": "1", "emulationMinor": "35", "minCompatibilityMajor": "1", "minCompatibilityMinor": "34",
         "platform": format!("{}/{}", std::env::consts::OS, platform()),
@@ -29,30 +61,6 @@ pub(super) fn core_versions(address: &str) -> Value {
         "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]})
 }
 
-/// Groups in the order Kubernetes lists its own; all others follow by name.
-const ORDER: [&str; 14] = [
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "batch",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "resource.k8s.io",
-];
-
-fn named_groups(registry: &Registry) -> Vec<(&str, &Group)> {
-    let mut groups: Vec<(&str, &Group)> = registry.groups().filter(|(name, _)| !name.is_empty()).collect();
-    groups.sort_by_key(|(name, _)| ORDER.iter().position(|known| known == name).unwrap_or(ORDER.len()));
-    groups
-}
-
 /// Subresources in order of name.
 fn parts(kind: &Kind) -> Vec<&Subresource> {
     let mut parts: Vec<&Subresource> = kind.subresources.iter().collect();
@@ -62,9 +70,32 @@ fn parts(kind: &Kind) -> Vec<&Subresource> {
 
 /// `/apis`.
 pub(super) fn groups(registry: &Registry) -> Value {
-    let named = named_groups(registry).into_iter();
-    let groups: Vec<Value> = named.map(|(name, group)| group_entry(name, group)).collect();
+    let groups: Vec<Value> =
+        in_order(registry).into_iter().map(|(name, group)| group_entry(name, group)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// Groups beside the core one, the most important first: clients that find a name in several take the first.
+fn in_order(registry: &Registry) -> Vec<(&str, &Group)> {
+    let mut groups: Vec<(&str, &Group)> = registry.groups().filter(|(name, _)| !name.is_empty()).collect();
+    let rank = |name: &str| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len());
+    groups.sort_by_key(|(name, _)| (rank(name), *name));
+    groups
+}
+
+/// `/`: where to look.
+pub(super) fn paths(registry: &Registry) -> Value {
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"]
+            .map(str::to_owned)
+            .to_vec();
+    paths.extend(["/openapi/v3".to_owned(), "/openapi/v3/".to_owned()]);
+    for (name, group) in in_order(registry) {
+        paths.push(format!("/apis/{name}"));
+        paths.extend(group.versions.iter().map(|version| format!("/apis/{name}/{}", version.name)));
+    }
+    paths.sort();
+    json!({"paths": paths})
 }
 
 /// `/apis/GROUP`.
@@ -90,7 +121,11 @@ pub(super) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
         list.extend(parts(kind).into_iter().map(|part| subresource(kind, part)));
     }
     let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": list}))
+    let mut document = json!({"kind": "APIResourceList", "groupVersion": name, "resources": list});
+    if !group.is_empty() {
+        document["apiVersion"] = json!("v1");
+    }
+    Some(document)
 }
 
 fn resource(kind: &Kind) -> Value {
@@ -102,7 +137,22 @@ fn resource(kind: &Kind) -> Value {
     if !kind.categories.is_empty() {
         entry["categories"] = json!(kind.categories);
     }
+    if kind.allows("list") {
+        entry["storageVersionHash"] = json!(storage_hash(kind));
+    }
     entry
+}
+
+/// Tells clients whether two versions of a resource are stored alike.
+fn storage_hash(kind: &Kind) -> String {
+    let version = match &kind.custom {
+        Some(custom) => custom.storage_api_version.rsplit('/').next().unwrap_or_default(),
+        None => &kind.version,
+    };
+    let name = format!("{}/{version}/{}", kind.storage_group, kind.kind);
+    let SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else { return String::new() };
+    let digest = suite.common.hash_provider.hash(name.as_bytes());
+    STANDARD.encode(&digest.as_ref()[..HASH_BYTES])
 }
 
 fn subresource(kind: &Kind, part: &Subresource) -> Value {
@@ -137,8 +187,8 @@ pub(super) fn verbs(part: &Subresource) -> &'static [&'static str] {
 /// `/api` (core) or `/apis` (the rest) in one document.
 pub(super) fn aggregated(registry: &Registry, core: bool, version: &str) -> Value {
     let chosen = match core {
-        true => registry.group("").map(|group| ("", group)).into_iter().collect(),
-        false => named_groups(registry),
+        true => registry.groups().filter(|(name, _)| name.is_empty()).collect(),
+        false => in_order(registry),
     };
     let items: Vec<Value> = chosen
         .into_iter()
@@ -158,14 +208,12 @@ fn aggregated_version(version: &Version) -> Value {
 }
 
 fn aggregated_resource(kind: &Kind) -> Value {
-    // What a built-in kind speaks in its own group and version goes without saying.
-    let type_ = |(group, version, name): (&str, &str, &str)| {
-        let (group, version) = match kind.custom.is_none() && group == kind.group {
-            true => ("", ""),
-            false => (group, version),
+    // Built-in kinds name only a group that is not their own.
+    let type_ =
+        |(group, version, name): (&str, &str, &str)| match kind.custom.is_none() && group == kind.group {
+            true => json!({"group": "", "version": "", "kind": name}),
+            false => json!({"group": group, "version": version, "kind": name}),
         };
-        json!({"group": group, "version": version, "kind": name})
-    };
     let scope = if kind.namespaced { "Namespaced" } else { "Cluster" };
     let mut entry = json!({
         "resource": kind.plural, "responseKind": type_((&kind.group, &kind.version, &kind.kind)), "scope": scope,

@@ -57,7 +57,8 @@ async fn a_definition_is_served_at_once() {
     assert_eq!(made["spec"], json!({"cronSpec": "* *", "replicas": 1}), "pruned and defaulted");
     assert_eq!(made.get("status"), None, "status is not the creator's");
     assert_eq!(made["metadata"]["generation"], 1);
-    let bad = json!({"metadata": {"name": "b"}, "spec": {"cronSpec": "x", "replicas": 0}});
+    let mut bad = cron("b");
+    bad["spec"]["replicas"] = json!(0);
     let refused = cluster.post(CRONS, bad).await;
     assert_eq!(refused.code, 422);
     assert!(

@@ -111,7 +111,8 @@ async fn watches_begin_continue_and_end() {
     assert_eq!(kinds(&entered), [("ADDED", "a")]);
     let marked = cluster.watch(&format!("{tail}&allowWatchBookmarks=true")).await;
     assert_eq!(marked.last().unwrap()["type"], "BOOKMARK", "the last word before a timeout");
-    let named = cluster.watch(&format!("{MAPS}/a?watch=1&timeoutSeconds=1")).await;
+    let named =
+        cluster.watch(&format!("{MAPS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Da")).await;
     assert_eq!(kinds(&named), [("ADDED", "a")]);
 }
 

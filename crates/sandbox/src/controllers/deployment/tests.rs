@@ -50,7 +50,12 @@ fn a_rollout_keeps_to_its_limits() {
     let d = |replicas| deployment(replicas, json!(2), json!(1));
     for (name, object, sets, want) in [
         ("the first", d(5), vec![], vec!["create 5"]),
-        ("a second one starts within the surge", d(5), vec![set("old", 5, 5, (5, 7), 1)], vec!["create 2", "old 5-4"]),
+        (
+            "a second one starts within the surge",
+            d(5),
+            vec![set("old", 5, 5, (5, 7), 1)],
+            vec!["create 2", "old 5-4"],
+        ),
         (
             "the old makes room",
             d(5),
