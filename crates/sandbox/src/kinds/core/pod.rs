@@ -67,6 +67,9 @@ pub(super) fn kind() -> Kind {
 }
 
 fn default(pod: &mut Value) {
+    if pod["spec"].is_null() {
+        pod["spec"] = Value::Object(serde_json::Map::new());
+    }
     let Some(spec) = part_mut(pod, "spec") else { return };
     defaults::requests_from_limits(spec);
     pod_resources(spec);
