@@ -224,7 +224,8 @@ impl Api {
             Ok(true)
         };
         let name = meta::name(budget).to_owned();
-        self.edit(&kind, (namespace, &name), Part::Status, &delete.write, &change).await?;
+        let own = WriteOptions { manager: "kube-apiserver".to_owned(), ..delete.write.clone() };
+        self.edit(&kind, (namespace, &name), Part::Status, &own, &change).await?;
         Ok(false)
     }
 
@@ -346,7 +347,9 @@ fn check_binding_version(binding: &Value, pod: &Value, name: &str) -> Result<(),
         let (wanted, is) = (meta::text(binding, field), meta::text(pod, field));
         if !wanted.is_empty() && wanted != is {
             let why = format!(
-                "Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {is}"
+                "StorageError: invalid object, Code: 4, Key: /registry/pods/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+                 Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {is}",
+                crate::store::key(meta::namespace(pod), name)
             );
             return Err(ApiError::conflict("", "pods", name, &why));
         }
@@ -438,7 +441,21 @@ fn decrement(budget: &mut Value, pod: &str, now: &str) -> Result<(), ApiError> {
     }
     budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
     budget["status"]["disruptedPods"][pod] = json!(now);
+    note_allowance(budget, now);
     Ok(())
+}
+
+/// The condition that says whether the budget allows another eviction.
+fn note_allowance(budget: &mut Value, now: &str) {
+    let is_allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) > 0;
+    let (status, reason) = if is_allowed { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let condition = json!({"type": "DisruptionAllowed", "status": status, "reason": reason, "message": "",
+        "observedGeneration": budget["status"]["observedGeneration"]});
+    set_condition(budget, condition, now);
+    for condition in budget["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        // Only conditions of pods tell when they were looked at.
+        super::write::remove(condition, "lastProbeTime");
+    }
 }
 
 /// Why a budget allows nothing now.

@@ -570,7 +570,10 @@ fn prepare_updated(kind: &Kind, part: Part, object: &mut Value, current: &Value)
         Part::Finalize => {
             let finalizers = object["spec"]["finalizers"].take();
             keep_all_but(object, current, &["metadata"]);
-            object["spec"]["finalizers"] = finalizers;
+            match finalizers.as_array().is_some_and(|list| !list.is_empty()) {
+                true => object["spec"]["finalizers"] = finalizers,
+                false => remove(&mut object["spec"], "finalizers"),
+            }
         }
         Part::EphemeralContainers | Part::Resize => {
             if part == Part::Resize && !has_same_count(object, current) {
