@@ -29,13 +29,14 @@ pub(crate) struct Pod {
     pub(crate) phase: Phase,
     /// Since when it is ready.
     pub(crate) ready: Option<Timestamp>,
+    /// Of the container that restarted most, and of all.
     pub(crate) restarts: i64,
+    pub(crate) restarts_total: i64,
     pub(crate) deletion_cost: i64,
     /// Of an Indexed Job.
     pub(crate) index: Option<i64>,
     /// The Job controller has not let go of it.
     pub(crate) is_tracked: bool,
-    pub(crate) is_mirror: bool,
     /// The last of its containers ended.
     pub(crate) finished: Option<Timestamp>,
 }
@@ -86,10 +87,6 @@ impl Pod {
     pub(crate) fn available_at(&self, min_ready_seconds: i64) -> Option<Timestamp> {
         let seconds = jiff::SignedDuration::from_secs(min_ready_seconds.max(0));
         self.ready.map(|since| since.checked_add(seconds).unwrap_or(Timestamp::MAX))
-    }
-
-    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
-        self.owner.as_ref().is_some_and(|owner| *owner.uid == *uid)
     }
 }
 
@@ -234,10 +231,10 @@ impl Wire {
         Pod {
             ready: ready.map(|c| c.last_transition_time.or(created).unwrap_or(Timestamp::UNIX_EPOCH)),
             restarts: containers.iter().map(|c| c.restart_count).max().unwrap_or(0),
+            restarts_total: containers.iter().map(|c| c.restart_count).sum(),
             deletion_cost: metadata.annotation(DELETION_COST).and_then(|c| c.parse().ok()).unwrap_or(0),
             index: metadata.annotation(COMPLETION_INDEX).and_then(|i| i.parse().ok()),
             is_tracked: metadata.has_finalizer(JOB_TRACKING),
-            is_mirror: metadata.annotation("kubernetes.io/config.mirror").is_some(),
             owner: metadata.controller().cloned().map(Box::new),
             target: spec.target().unwrap_or_default(),
             node: spec.node_name,

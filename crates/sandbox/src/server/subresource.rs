@@ -14,6 +14,8 @@ use crate::store::{Selection, Stored};
 
 /// Evicted pods a budget remembers until they are gone.
 const DISRUPTED_PODS_MAX: usize = 2000;
+/// Labels a pod takes over from its node.
+const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
 const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 fn success(code: u16) -> Value {
@@ -118,6 +120,12 @@ impl Api {
         let node = check_binding(binding)?;
         let kind = self.kind("", "pods")?;
         let now = meta::format_time(self.now());
+        let is_node = binding["target"]["kind"] == "Node";
+        let found = self.store.table("", "nodes").get(node).filter(|_| is_node);
+        let topology: Vec<(&str, String)> = TOPOLOGY_LABELS
+            .into_iter()
+            .filter_map(|key| Some((key, found.as_ref()?.label(key)?.to_owned())))
+            .collect();
         let conflict = |why: String| ApiError::conflict("", "pods/binding", name, &why);
         let change = |pod: &mut Value| {
             check_binding_version(binding, pod, name)?;
@@ -132,11 +140,16 @@ impl Api {
                 return Err(conflict(format!("pod {name} has non-empty .spec.schedulingGates")));
             }
             pod["spec"]["nodeName"] = json!(node);
+            // A hint to where the pod could go has served its purpose.
+            super::write::remove(&mut pod["status"], "nominatedNodeName");
             for map in ["annotations", "labels"] {
                 let Some(added) = binding["metadata"][map].as_object() else { continue };
                 for (key, value) in added {
                     pod["metadata"][map][key] = value.clone();
                 }
+            }
+            for (key, value) in &topology {
+                pod["metadata"]["labels"][key] = json!(value);
             }
             set_condition(pod, json!({"type": "PodScheduled", "status": "True"}), &now);
             Ok(true)

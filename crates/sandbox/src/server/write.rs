@@ -13,7 +13,7 @@ use super::decode::{Read, go_format, named_twice, read_patched, read_tree};
 use crate::kinds::{Admission, Approval, FieldError, Kind, Operation, Path, Subresource, meta};
 use crate::patch::managed::keep_times;
 use crate::patch::{self, PatchError};
-use crate::schema::decode::complete;
+use crate::schema::decode;
 use crate::status::ApiError;
 use crate::store::{Lost, Stored, key};
 
@@ -135,9 +135,7 @@ impl Api {
                     return Ok(Written { answer: Answer::Stored(stored), created: true, warnings });
                 }
                 Err(_) if is_generated => continue,
-                Err(_) => {
-                    return Err(ApiError::already_exists(&kind.group, &kind.plural, meta::name(&object)));
-                }
+                Err(existing) => return Err(already_exists(kind, &existing)),
             }
         }
         Err(ApiError::generate_name_conflict(&kind.group, &kind.plural, meta::name(&object)))
@@ -150,8 +148,8 @@ impl Api {
         warnings: Vec<String>,
     ) -> Result<Written, ApiError> {
         let (namespace, name) = (meta::namespace(&object), meta::name(&object));
-        if self.table(kind).get(&key(namespace, name)).is_some() {
-            return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
+        if let Some(existing) = self.table(kind).get(&key(namespace, name)) {
+            return Err(already_exists(kind, &existing));
         }
         Ok(Written { answer: Answer::Tree(object), created: true, warnings })
     }
@@ -169,9 +167,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(kind.invalid(meta::name(object), &errors));
         }
-        if let Some(schema) = kind.builtin_schema() {
-            complete(object, schema);
-        }
+        settle(kind, object);
         Ok(())
     }
 
@@ -324,9 +320,7 @@ impl Api {
             warnings.extend((kind.hooks.warn)(&object, Some(current)));
             warnings.extend(finalizer_warnings(kind, &object, Some(current)));
         }
-        if let Some(schema) = kind.builtin_schema() {
-            complete(&mut object, schema);
-        }
+        settle(kind, &mut object);
         keep_times(current, &mut object);
         self.validate_admission(
             kind,
@@ -430,8 +424,28 @@ impl Api {
         match (kind.storage_group.as_ref(), kind.plural.as_ref()) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.crd_written(old, new),
             ("admissionregistration.k8s.io", _) => self.webhooks.forget(),
+            ("", _) => self.release_unused(kind, old.map(Arc::as_ref), new.map(Arc::as_ref)),
             _ => {}
         }
+    }
+}
+
+/// The name is taken, perhaps by an object on its way out.
+fn already_exists(kind: &Kind, existing: &Stored) -> ApiError {
+    let mut error = ApiError::already_exists(&kind.group, &kind.plural, existing.name());
+    if meta::is_deleting(&existing.value()) {
+        error.message = format!("object is being deleted: {}", error.message);
+    }
+    error
+}
+
+/// Gives an object the form it rests in.
+fn settle(kind: &Kind, object: &mut Value) {
+    match kind.builtin_schema() {
+        // Definitions rest as JSON, which knows empty lists.
+        Some(schema) if kind.group == "apiextensions.k8s.io" => decode::complete(object, schema),
+        Some(schema) => decode::settle(object, schema),
+        None => {}
     }
 }
 
@@ -562,11 +576,16 @@ fn prepare_updated(kind: &Kind, part: Part, object: &mut Value, current: &Value)
             }
         }
         Part::EphemeralContainers | Part::Resize => {
+            if part == Part::Resize && !has_same_count(object, current) {
+                // Containers came or went: left as it is for validation to refuse.
+                return;
+            }
             let wanted = object["spec"].take();
             keep_all_but(object, current, &["metadata"]);
+            meta::reset_for_status(object, current);
             match part {
                 Part::Resize => resize(object, &wanted),
-                _ => object["spec"]["ephemeralContainers"] = wanted["ephemeralContainers"].clone(),
+                _ => restore(&mut object["spec"], &wanted, "ephemeralContainers"),
             }
             if kind.has_generation {
                 meta::bump_generation(object, current);
@@ -592,16 +611,24 @@ fn keep_all_but(object: &mut Value, current: &Value, own: &[&str]) {
     *object = kept;
 }
 
-/// Only the resources and resize policies of containers that exist.
+/// As many containers as before.
+fn has_same_count(object: &Value, current: &Value) -> bool {
+    let count = |object: &Value, list: &str| object["spec"][list].as_array().map_or(0, Vec::len);
+    ["containers", "initContainers"].iter().all(|list| count(object, list) == count(current, list))
+}
+
+/// Only the resources and resize policies of containers; other names are left for validation to refuse.
 fn resize(object: &mut Value, wanted: &Value) {
     for list in ["containers", "initContainers"] {
-        let wanted = wanted[list].as_array();
+        let Some(wanted) = wanted[list].as_array() else { continue };
         let Some(containers) = object["spec"][list].as_array_mut() else { continue };
-        for container in containers {
-            let same = |w: &&Value| w["name"] == container["name"];
-            let Some(found) = wanted.and_then(|w| w.iter().find(same)) else { continue };
+        if containers.iter().zip(wanted).any(|(old, new)| old["name"] != new["name"]) {
+            containers.clone_from(wanted);
+            continue;
+        }
+        for (container, wanted) in containers.iter_mut().zip(wanted) {
             for field in ["resources", "resizePolicy"] {
-                restore(container, found, field);
+                restore(container, wanted, field);
             }
         }
     }

@@ -58,6 +58,21 @@ async fn a_node_beats_until_it_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_is_said_to_be_down_objects() {
+    let cluster = Cluster::start(vec![pool("n", 1)]).await;
+    cluster
+        .edit("nodes", "", "n-0", Part::Status, |node| {
+            for condition in node["status"]["conditions"].as_array_mut().unwrap() {
+                condition["status"] = json!("Unknown");
+            }
+        })
+        .await;
+    assert_eq!(condition(&cluster.node("n-0"), "Ready")["status"], "Unknown");
+    cluster.pass(15).await;
+    assert_eq!(condition(&cluster.node("n-0"), "Ready")["status"], "True");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_come_and_go_while_running() {
     let cluster = Cluster::start(vec![pool("n", 1)]).await;
     assert_eq!(cluster.fleet.add(pool("n", 2)).await.unwrap(), ["n-1", "n-2"]);

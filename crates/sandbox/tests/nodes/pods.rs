@@ -175,21 +175,21 @@ async fn finalizers_keep_a_pod_that_has_ended() {
 #[tokio::test(start_paused = true)]
 async fn many_pods_at_once() {
     let cluster =
-        Cluster::with(crate::support::api(), Options { pools: vec![pool("n", 20)], ..Options::default() })
+        Cluster::with(crate::support::api(), Options { pools: vec![pool("n", 6)], ..Options::default() })
             .await;
-    for i in 0..400 {
-        cluster.bind(&format!("p-{i}"), &format!("n-{}", i % 20), json!({}), json!({})).await;
+    for i in 0..120 {
+        cluster.bind(&format!("p-{i}"), &format!("n-{}", i % 6), json!({}), json!({})).await;
     }
     let all_are =
-        |phase: &'static str| move |c: &Cluster| (0..400).all(|i| c.phase(&format!("p-{i}")) == phase);
+        |phase: &'static str| move |c: &Cluster| (0..120).all(|i| c.phase(&format!("p-{i}")) == phase);
     cluster.until("all running", all_are("Running")).await;
-    let addresses: std::collections::HashSet<String> = (0..400)
+    let addresses: std::collections::HashSet<String> = (0..120)
         .map(|i| cluster.pod(&format!("p-{i}"))["status"]["podIP"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(addresses.len(), 400);
-    for i in 0..400 {
+    assert_eq!(addresses.len(), 120);
+    for i in 0..120 {
         cluster.delete(&format!("p-{i}"), None).await;
     }
-    cluster.until("all gone", |c| (0..400).all(|i| c.try_pod(&format!("p-{i}")).is_none())).await;
+    cluster.until("all gone", |c| (0..120).all(|i| c.try_pod(&format!("p-{i}")).is_none())).await;
     assert!(cluster.fleet.list().await.unwrap().iter().all(|row| row.pods == 0));
 }

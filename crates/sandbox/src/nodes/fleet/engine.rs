@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::address::Addresses;
 use super::nodes::{Facts, NodeState, Nodes, Owed};
-use super::pods::{Pods, Work};
+use super::pods::{Pods, Seen, Work};
 use super::timer::{Beat, Timer, Timers};
 use super::traces::Traces;
 use super::write::{About, Done, Job, PodJob, PodOutcome, Registered, Shared, Warning};
@@ -418,9 +418,14 @@ impl Engine {
             && pod.identity == identity
             && Some(pod.node) == node
         {
-            if pod.revision < stored.revision() {
-                pod.revision = stored.revision();
-                self.change_pod(slot, stored);
+            match pod.work {
+                _ if pod.revision >= stored.revision() => {}
+                // Perhaps our own doing; the writer's answer will tell.
+                Work::Writing | Work::WritingAndQueued => pod.seen.note(stored.revision()),
+                Work::Idle | Work::Queued => {
+                    pod.revision = stored.revision();
+                    self.change_pod(slot, stored);
+                }
             }
             return;
         }
@@ -581,6 +586,9 @@ impl Engine {
                     return self.forget_node(slot);
                 }
                 self.urgent.push_back(Wish::Lease(slot));
+                if self.nodes.get(slot).is_some_and(|node| node.facts.is_said_down) {
+                    self.urgent.push_back(Wish::Status(slot));
+                }
                 self.pay(slot);
             }
             Beat::Status => self.urgent.push_back(Wish::Status(slot)),
@@ -717,6 +725,9 @@ impl Engine {
         let Some(pod) = self.pods.get_mut(slot) else { return };
         let has_news = pod.work == Work::WritingAndQueued;
         pod.work = Work::Idle;
+        let seen = std::mem::take(&mut pod.seen);
+        let key = pod.key.clone();
+        let mut own = None;
         let wake = match outcome {
             PodOutcome::Over => return self.forget_pod(slot),
             PodOutcome::Failed(error) => {
@@ -724,6 +735,7 @@ impl Engine {
                 Some(retry)
             }
             PodOutcome::Kept { wake, since, revision } => {
+                own = Some(Seen::One(revision));
                 pod.since = since;
                 pod.revision = pod.revision.max(revision);
                 // Up to the next whole millisecond, or the timer comes a moment too early.
@@ -734,7 +746,11 @@ impl Engine {
         if let Some(at) = wake {
             self.timers.set(at, Timer::Pod(slot));
         }
-        if has_news {
+        if seen != Seen::Nothing && Some(seen) != own {
+            // Somebody else wrote, too.
+            let stored = self.shared.api.table(&self.shared.pods).get(&key);
+            stored.into_iter().for_each(|stored| self.change_pod(slot, &stored));
+        } else if has_news {
             self.queue(slot);
         }
     }

@@ -56,6 +56,8 @@ pub(super) struct Facts {
     pub(super) node: NodeFacts,
     /// Those that koordlet reads.
     pub(super) annotations: Annotations,
+    /// Somebody says that the node is not ready.
+    pub(super) is_said_down: bool,
 }
 
 impl Facts {
@@ -69,6 +71,8 @@ impl Facts {
         let amounts = node["status"]["allocatable"].clone();
         let amounts: ResourceList = serde_json::from_value(amounts).unwrap_or_default();
         self.revision = revision;
+        let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        self.is_said_down = !conditions.any(|c| c["type"] == "Ready" && c["status"] == "True");
         self.node = NodeFacts {
             name: meta::name(node).to_owned(),
             labels: texts(&node["metadata"]["labels"]),

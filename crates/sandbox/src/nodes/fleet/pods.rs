@@ -31,6 +31,8 @@ pub(super) struct PodState {
     pub(super) wake: Option<i64>,
     /// The last state of it that is taken into account.
     pub(super) revision: u64,
+    /// What the watch told while the pod was being written.
+    pub(super) seen: Seen,
     pub(super) extras: Option<Box<Extras>>,
     pub(super) priority: Option<PriorityClass>,
     pub(super) qos: Option<Qos>,
@@ -54,6 +56,22 @@ pub(super) struct GpuShare {
     pub(super) core: i64,
     /// Bytes.
     pub(super) memory: i64,
+}
+
+/// States of a pod that the watch told while it was being written: our own among them, or others' too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Seen {
+    #[default]
+    Nothing,
+    /// One, of this revision.
+    One(u64),
+    Several,
+}
+
+impl Seen {
+    pub(super) fn note(&mut self, revision: u64) {
+        *self = if *self == Seen::Nothing { Seen::One(revision) } else { Seen::Several };
+    }
 }
 
 /// Where a pod is on its way through the writers.
@@ -134,6 +152,6 @@ mod tests {
     #[test]
     fn a_hundred_thousand_pods_fit() {
         // Keys, requests and the index add about a hundred bytes.
-        assert!(size_of::<Slot>() <= 232, "{} bytes", size_of::<Slot>());
+        assert!(size_of::<Slot>() <= 248, "{} bytes", size_of::<Slot>());
     }
 }

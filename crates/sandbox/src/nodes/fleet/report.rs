@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::engine::Engine;
 use super::nodes::NodeState;
-use super::pods::{Extras, GpuShare, PodState, Work};
+use super::pods::{Extras, GpuShare, PodState, Seen, Work};
 use crate::nodes::admit::{self, Ask};
 use crate::nodes::behaviour::{self, Problem};
 use crate::nodes::metric::{self, GpuUse, Inputs, PodRow, Policy};
@@ -101,6 +101,7 @@ impl Engine {
             since: None,
             wake: None,
             revision: stored.revision(),
+            seen: Seen::Nothing,
             extras: extras.map(Box::new),
             priority: priority::class_with_default(pod),
             qos: qos::with_default(pod),
