@@ -4,7 +4,7 @@ use koord_api::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::super::cell::{access_modes, age, name};
-use super::super::check::{Faults, IMMUTABLE, finalizers, is_same, one_of, required, subdomain};
+use super::super::check::{Faults, IMMUTABLE, is_same, one_of, required, subdomain};
 use super::super::diff;
 use super::super::pod_template::{access_modes as check_modes, csi_driver, defaults, host_path};
 use super::super::pod_template::{node_selector, node_term_warnings, path_without_backsteps};
@@ -93,7 +93,6 @@ fn admit(admission: &mut Admission<'_>) -> Result<(), ApiError> {
 
 fn validate(volume: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(volume, &mut out);
     let spec = &volume["spec"];
     let path = Path::root("spec");
     if list(spec, "accessModes").is_empty() {
