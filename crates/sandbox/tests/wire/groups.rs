@@ -109,7 +109,8 @@ fn told(line: &Value, reply: &Reply) -> Value {
         Value::from(text.replace("\\\"", "\"").replace("\\\\", "\\"))
     });
     let warnings: Vec<Value> = warnings.collect();
-    if !warnings.is_empty() {
+    // A refusal is told by its causes alone.
+    if !warnings.is_empty() && reply.code < 300 {
         told.insert("warnings".into(), Value::Array(warnings));
     }
     Value::Object(told)

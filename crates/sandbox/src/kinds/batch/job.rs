@@ -397,10 +397,15 @@ fn changes(job: &Value, old_job: &Value, path: &Path<'_>) -> Faults {
     let shown = rules::show_selector(selector);
     errors.extend(rules::immutable_as(selector, &old["selector"], &shown, &path.child("selector")));
     errors.extend(template_change(job, old_job, &path.child("template")));
-    // Differs: Kubernetes prints the values of these fields with the names of its Go structs.
-    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
-    {
-        errors.extend(rules::immutable(&spec[field], &old[field], &path.child(field)));
+    for (field, kind) in [
+        ("completionMode", "*string"),
+        ("podFailurePolicy", "*PodFailurePolicy"),
+        ("backoffLimitPerIndex", "*int"),
+        ("managedBy", "*string"),
+        ("successPolicy", "*SuccessPolicy"),
+    ] {
+        let shown = internal::compact(kind, &spec[field]);
+        errors.extend(rules::immutable_as(&spec[field], &old[field], &shown, &path.child(field)));
     }
     errors
 }
