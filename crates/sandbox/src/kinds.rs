@@ -23,9 +23,11 @@ mod check;
 mod coordination;
 mod core;
 mod custom;
+mod diff;
 mod discovery;
 mod events;
 mod field;
+mod internal;
 mod jsonpath;
 pub mod meta;
 pub mod names;
@@ -114,6 +116,8 @@ pub struct Hooks {
     pub field_names: &'static [&'static str],
     /// Cells, one per column, at this moment.
     pub row: fn(&Value, Timestamp) -> Vec<Value>,
+    /// What kubectl may filter rows by: Kubernetes marks pods that have ended.
+    pub row_conditions: fn(&Value) -> Option<Value>,
     /// Seconds of grace for a delete that asks for `requested`; None when the kind goes at once.
     pub grace: fn(&Value, Option<i64>) -> Option<i64>,
     /// Where what is stored and what this version shows differ.
@@ -144,6 +148,7 @@ impl Default for Hooks {
             fields: |_| Vec::new(),
             field_names: &[],
             row: |_, _| Vec::new(),
+            row_conditions: |_| None,
             grace: |_, _| None,
             convert: None,
         }

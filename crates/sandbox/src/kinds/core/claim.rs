@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::super::cell::{access_modes, age, name};
 use super::super::check::{Faults, IMMUTABLE, finalizers, is_same};
+use super::super::diff;
 use super::super::pod_template::{claim_spec, claim_warnings, defaults};
 use super::super::resources::amount;
 use super::super::tree::{entries, fill, has, list, part, part_mut, remove, set, text, text_entries};
 use super::super::{Admission, Approval, Cluster, FieldError, Hooks, Kind, Operation, Path, meta};
-use super::pod::diff;
 use super::{columns, limit_range, protect};
 use crate::status::ApiError;
 

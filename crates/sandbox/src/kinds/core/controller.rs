@@ -14,11 +14,7 @@ pub(super) fn pod_template() -> Kind {
         .generation()
         .columns(columns::podtemplates())
         .hooks(Hooks {
-            default: |object| {
-                if let Some(spec) = part_mut(object, "template").and_then(|t| part_mut(t, "spec")) {
-                    default_spec(spec);
-                }
-            },
+            default: |object| default_spec(&mut object["template"]["spec"]),
             validate: |object, _| {
                 let mut out = Faults::new();
                 finalizers(object, &mut out);
@@ -87,8 +83,8 @@ fn default(object: &mut Value) {
     }
     let Some(spec) = part_mut(object, "spec") else { return };
     fill(spec, "replicas", 1);
-    if let Some(spec) = part_mut(spec, "template").and_then(|t| part_mut(t, "spec")) {
-        default_spec(spec);
+    if let Some(template) = part_mut(spec, "template") {
+        default_spec(&mut template["spec"]);
     }
 }
 

@@ -148,6 +148,14 @@ fn cidrs(spec: &Value, out: &mut Faults) {
         }
     }
     if ranges.len() > 1 {
+        if let Some(at) = ranges.iter().position(|r| cidr_family(r).is_none()) {
+            let detail = format!(
+                "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{at}]: <nil> (invalid CIDR \
+                 address: {})",
+                ranges[at]
+            );
+            out.push(FieldError::internal(&path, detail));
+        }
         let families: Vec<bool> = ranges.iter().filter_map(|r| cidr_family(r)).collect();
         let is_pair = families.len() == 2 && ranges.len() == 2 && families[0] != families[1];
         if !is_pair {

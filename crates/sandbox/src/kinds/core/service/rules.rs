@@ -128,7 +128,8 @@ fn affinity(spec: &Value, path: &Path<'_>, out: &mut Faults) {
     }
 }
 
-fn cluster_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, out: &mut Faults) {
+/// Addresses, families and policy must go together.
+pub(super) fn cluster_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, out: &mut Faults) {
     if text(spec, "type") == "ExternalName" {
         return;
     }
