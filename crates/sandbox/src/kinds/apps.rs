@@ -140,6 +140,9 @@ fn default_replica_set(set: &mut Value) {
 }
 
 fn default_daemon_set(set: &mut Value) {
+    // There from the start, so that its writer is noted like that of any other field.
+    let generation = template_generation(set);
+    set_template_generation(set, generation);
     let spec = &mut set["spec"];
     let strategy = &mut spec["updateStrategy"];
     rules::default_text(strategy, "type", "RollingUpdate");

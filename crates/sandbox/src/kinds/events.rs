@@ -300,6 +300,11 @@ fn to_storage(event: &mut Value) {
 
 fn from_storage(event: &mut Value) {
     rename(event, "events.k8s.io/v1", |(core, new)| (core, new));
+    for field in ["reportingController", "reportingInstance"] {
+        if event[field] == "" {
+            event.as_object_mut().map(|fields| fields.remove(field));
+        }
+    }
 }
 
 fn rename(
