@@ -42,7 +42,10 @@ mod tests {
     #[test]
     fn chance_gets_a_name() {
         for (text, want) in [
-            ("web-5d8c7b9f4d-x2x9z   1/1     Running   0          12s", "web-5d8c7b9f4d-<name> 1/1 Running 0 <age>"),
+            (
+                "web-5d8c7b9f4d-x2x9z   1/1     Running   0          12s",
+                "web-5d8c7b9f4d-<name> 1/1 Running 0 <age>",
+            ),
             ("Start Time:  Mon, 02 Jan 2006 15:04:05 +0000", "Start Time: <date>"),
             ("  Normal  Pulled  3m2s (x5 over 10m)  kubelet", "Normal Pulled <age> kubelet"),
             ("    resourceVersion: \"123\"", "resourceVersion: <version>"),
