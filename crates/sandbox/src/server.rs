@@ -32,6 +32,7 @@ pub mod list;
 mod negotiate;
 mod openapi;
 mod options;
+mod protection;
 mod protobuf;
 mod render;
 pub mod restore;

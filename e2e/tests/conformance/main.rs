@@ -123,6 +123,7 @@ async fn start_sandbox() -> Result<Server> {
         listen: "127.0.0.1:0".parse()?,
         authority: Authority::generate()?,
         tokens: HashMap::from([(ROBOT_TOKEN.to_owned(), robot)]),
+        control: None,
     };
     Server::start(Api::new(Limits::default()), config).await.context("start the sandbox")
 }

@@ -29,13 +29,16 @@ pub(crate) struct Pod {
     pub(crate) phase: Phase,
     /// Since when it is ready.
     pub(crate) ready: Option<Timestamp>,
+    /// Of the container that restarted most, and of all.
     pub(crate) restarts: i64,
+    pub(crate) restarts_total: i64,
     pub(crate) deletion_cost: i64,
     /// Of an Indexed Job.
     pub(crate) index: Option<i64>,
     /// The Job controller has not let go of it.
     pub(crate) is_tracked: bool,
-    pub(crate) is_mirror: bool,
+    /// Claims its volumes name.
+    pub(crate) claims: Box<[Box<str>]>,
     /// The last of its containers ended.
     pub(crate) finished: Option<Timestamp>,
 }
@@ -86,10 +89,6 @@ impl Pod {
     pub(crate) fn available_at(&self, min_ready_seconds: i64) -> Option<Timestamp> {
         let seconds = jiff::SignedDuration::from_secs(min_ready_seconds.max(0));
         self.ready.map(|since| since.checked_add(seconds).unwrap_or(Timestamp::MAX))
-    }
-
-    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
-        self.owner.as_ref().is_some_and(|owner| *owner.uid == *uid)
     }
 }
 
@@ -144,6 +143,19 @@ struct Wire {
 struct Spec {
     node_name: Box<str>,
     affinity: Option<Affinity>,
+    volumes: Vec<Volume>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Volume {
+    persistent_volume_claim: Option<ClaimVolume>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimVolume {
+    claim_name: Box<str>,
 }
 
 #[derive(Default, Deserialize)]
@@ -230,14 +242,18 @@ impl Wire {
             _ => Phase::Pending,
         };
         let containers = &status.container_statuses;
+        let not_ready = status.conditions.iter().find(|c| c.r#type == "Ready" && c.status == "False");
         let finished = containers.iter().filter_map(|c| c.state.terminated.as_ref()?.finished_at).max();
+        let finished = finished.or_else(|| not_ready.and_then(|c| c.last_transition_time));
+        let volumes = spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        let claims = volumes.map(|claim| claim.claim_name.clone()).collect();
         Pod {
             ready: ready.map(|c| c.last_transition_time.or(created).unwrap_or(Timestamp::UNIX_EPOCH)),
             restarts: containers.iter().map(|c| c.restart_count).max().unwrap_or(0),
+            restarts_total: containers.iter().map(|c| c.restart_count).sum(),
             deletion_cost: metadata.annotation(DELETION_COST).and_then(|c| c.parse().ok()).unwrap_or(0),
             index: metadata.annotation(COMPLETION_INDEX).and_then(|i| i.parse().ok()),
             is_tracked: metadata.has_finalizer(JOB_TRACKING),
-            is_mirror: metadata.annotation("kubernetes.io/config.mirror").is_some(),
             owner: metadata.controller().cloned().map(Box::new),
             target: spec.target().unwrap_or_default(),
             node: spec.node_name,
@@ -248,6 +264,7 @@ impl Wire {
             deleting: metadata.deletion_timestamp,
             created,
             phase,
+            claims,
             finished,
         }
     }

@@ -15,6 +15,9 @@ use tokio::time::Instant;
 
 /// Between two passes over one key that keeps changing.
 const PAUSE: Duration = Duration::from_millis(5);
+/// A pass that took long is not repeated at once: one key gets a fifth of a worker at most.
+const PAUSE_SHARE: u32 = 4;
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// After the first fault; doubled for each one more.
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
@@ -114,8 +117,8 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// The work on a key is over.
-    pub(crate) fn done(&self, key: &K, is_fault: bool) {
+    /// The work on a key is over, and how long it took.
+    pub(crate) fn done(&self, key: &K, is_fault: bool, took: Duration) {
         let mut state = self.lock();
         let is_dirty = state.busy.remove(key).unwrap_or(false);
         if is_fault {
@@ -128,7 +131,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         } else {
             state.faults.remove(key);
             if is_dirty {
-                state.pause_key(key.clone(), PAUSE);
+                state.pause_key(key.clone(), (took * PAUSE_SHARE).clamp(PAUSE, PAUSE_MAX));
             }
         }
         drop(state);
@@ -213,9 +216,9 @@ mod tests {
         queue.add(1);
         assert_eq!(queue.next(now).await, Some(2));
         assert!(queue.lock().ready.is_empty(), "1 waits until it is done");
-        queue.done(&1, false);
+        queue.done(&1, false, Duration::ZERO);
         assert_eq!(queue.next(now).await, Some(1));
-        queue.done(&1, false);
+        queue.done(&1, false, Duration::ZERO);
         queue.close();
         assert_eq!(queue.next(now).await, None);
     }
@@ -225,11 +228,11 @@ mod tests {
         let queue = Queue::new();
         queue.add(1);
         assert_eq!(queue.next(|| at(0)).await, Some(1));
-        queue.done(&1, true);
+        queue.done(&1, true, Duration::ZERO);
         queue.add_at(2, at(50));
         queue.add_at(2, at(100));
         assert_eq!(queue.next(|| at(49)).await, Some(1), "2 is not due");
-        queue.done(&1, false);
+        queue.done(&1, false, Duration::ZERO);
         let looks = std::sync::atomic::AtomicI64::new(47);
         let clock = || at(looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
         assert_eq!(queue.next(clock).await, Some(2));

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::queue::Queue;
 use super::recorder::{EventType, Recorder};
@@ -109,13 +110,14 @@ impl Shell {
     /// Works until the queue is closed.
     pub(crate) async fn work(self: Arc<Shell>) {
         while let Some(key) = self.queue.next(|| self.api.now()).await {
+            let started = Instant::now();
             let result = self.sync(&key).await;
             match &result {
                 Ok(Some(at)) => self.queue.add_at(key.clone(), *at),
                 Ok(None) => {}
                 Err(error) => tracing::debug!(?key, %error, "will be tried again"),
             }
-            self.queue.done(&key, result.is_err());
+            self.queue.done(&key, result.is_err(), started.elapsed());
             tokio::task::yield_now().await;
         }
     }
@@ -140,6 +142,7 @@ impl Shell {
         }
     }
 
+    /// Has a controller look at an object.
     pub(crate) fn wake(&self, work: Work, key: &str) {
         self.queue.add(Key::Work(work, key.into()));
     }

@@ -177,6 +177,11 @@ pub(crate) fn read<T: for<'de> Deserialize<'de>>(stored: &crate::store::Stored) 
     serde_json::from_slice(&stored.json()).ok()
 }
 
+/// A label, or nothing.
+pub(crate) fn read_label(meta: &Meta, key: &str) -> String {
+    meta.labels.label(key).unwrap_or_default().to_owned()
+}
+
 pub(crate) fn read_meta(stored: &crate::store::Stored) -> Meta {
     serde_json::from_slice(stored.json_metadata()).unwrap_or_default()
 }

@@ -96,6 +96,10 @@ pub(crate) struct World {
     pub(crate) missing: HashMap<Box<str>, Timestamp>,
     /// Nodes that were welcomed, and their UIDs.
     pub(crate) registered: HashMap<Arc<str>, Box<str>>,
+    /// Failed pods of DaemonSets.
+    pub(crate) failed: super::daemonset::Failures,
+    /// Failures of Jobs.
+    pub(crate) job_backoffs: HashMap<Arc<str>, super::job::Backoff>,
     /// Nodes found not ready whose pods were marked so.
     pub(crate) silent: HashSet<Box<str>>,
     wake: Vec<Key>,
@@ -374,7 +378,7 @@ mod tests {
                 let count = |f: &dyn Fn(&Pod) -> bool| pods.by_key.values().filter(|p| f(p)).count();
                 prop_assert_eq!(pods.orphans("d").count(), count(&|p| p.owner.is_none()));
                 for uid in ["1", "2"] {
-                    prop_assert_eq!(pods.owned_by(uid).count(), count(&|p| p.is_owned_by(uid)));
+                    prop_assert_eq!(pods.owned_by(uid).count(), count(&|p| p.owner.as_ref().is_some_and(|o| *o.uid == *uid)));
                 }
                 for node in ["n1", "n2"] {
                     prop_assert_eq!(pods.on_node(node).count(), count(&|p| *p.node == *node));

@@ -215,15 +215,7 @@ pub(super) fn is_same(new: Option<&Value>, old: Option<&Value>) -> bool {
     new == old || known(new) == known(old)
 }
 
-/// Finalizers of Kubernetes' own kinds: a domain, or a name that Kubernetes knows.
-pub(super) fn finalizers(object: &Value, out: &mut Faults) {
-    let metadata = Path::root("metadata");
-    let path = metadata.child("finalizers");
-    for (i, finalizer) in meta::finalizers(object).into_iter().enumerate() {
-        finalizer_name(finalizer, &path.index(i), out);
-    }
-}
-
+/// A finalizer of Kubernetes' own kinds: of a domain, or a name that Kubernetes knows.
 pub(super) fn finalizer_name(finalizer: &str, path: &Path<'_>, out: &mut Faults) {
     if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";

@@ -188,8 +188,24 @@ impl Api {
         (page.items, watch)
     }
 
+    /// The priority classes every cluster has.
+    fn make_priority_classes(&self) {
+        let Ok(kind) = self.kind("scheduling.k8s.io", "priorityclasses") else { return };
+        let table = self.table(&kind);
+        let options = WriteOptions::by("kube-apiserver");
+        for mut class in crate::kinds::system_priority_classes() {
+            self.track(&kind, None, &mut class, Part::Main, &options);
+            crate::kinds::meta::set(&mut class, "uid", Some(Value::from(self.ids.uid())));
+            let now = crate::kinds::meta::format_time(self.now());
+            crate::kinds::meta::set(&mut class, "creationTimestamp", Some(Value::from(now)));
+            // One that is there already, from a dump, stays.
+            let _ = table.create(Draft::new(&class, Vec::new()));
+        }
+    }
+
     /// What every cluster has from the start.
     pub(super) fn make_first_objects(&self) {
+        self.make_priority_classes();
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             self.make_namespace(name);
         }

@@ -10,7 +10,10 @@ use crate::store::Stored;
 
 /// The faults of a definition's schemas: it is refused before anything is served.
 pub(super) fn check(kind: &Kind, object: &Value) -> Vec<FieldError> {
-    match is_crd(kind) {
+    let versions = object["spec"]["versions"].as_array().into_iter().flatten();
+    // A version without a schema is refused for that alone.
+    let has_schemas = versions.into_iter().all(|version| version["schema"]["openAPIV3Schema"].is_object());
+    match is_crd(kind) && has_schemas {
         true => from_crd(object).err().unwrap_or_default(),
         false => Vec::new(),
     }

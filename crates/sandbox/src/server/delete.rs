@@ -78,7 +78,7 @@ impl Api {
         let table = self.table(kind);
         let key = key(namespace, name);
         let mut stored = table.get(&key).ok_or_else(|| kind.not_found(name))?;
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = warning(kind, options).into_iter().collect();
         loop {
             let current = load(kind, &stored);
             check_preconditions(kind, options, &stored)?;
@@ -301,6 +301,16 @@ fn set_propagation(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
     }
     let list = (!list.is_empty()).then_some(Value::Array(list));
     meta::set(object, "finalizers", list);
+}
+
+/// Who deletes a Job without a word on its pods may not expect them to stay.
+fn warning(kind: &Kind, options: &DeleteOptions) -> Option<String> {
+    let is_silent = options.propagation.is_none() && options.orphan.is_none();
+    (is_silent && kind.group == "batch" && kind.orphans_by_default).then(|| {
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+         set propagationPolicy=Orphan to suppress this warning"
+            .to_owned()
+    })
 }
 
 fn validate_options(options: &DeleteOptions) -> Result<(), ApiError> {

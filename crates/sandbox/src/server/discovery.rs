@@ -61,6 +61,13 @@ pub(super) fn core_versions(address: &str) -> Value {
         "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]})
 }
 
+/// Subresources in order of name.
+fn parts(kind: &Kind) -> Vec<&Subresource> {
+    let mut parts: Vec<&Subresource> = kind.subresources.iter().collect();
+    parts.sort_by_key(|part| part.name());
+    parts
+}
+
 /// `/apis`.
 pub(super) fn groups(registry: &Registry) -> Value {
     let groups: Vec<Value> =
@@ -111,9 +118,7 @@ pub(super) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
     let mut list = Vec::new();
     for kind in found.kinds.values() {
         list.push(resource(kind));
-        let mut parts: Vec<&Subresource> = kind.subresources.iter().collect();
-        parts.sort_by_key(|part| part.name());
-        list.extend(parts.into_iter().map(|part| subresource(kind, part)));
+        list.extend(parts(kind).into_iter().map(|part| subresource(kind, part)));
     }
     let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let mut document = json!({"kind": "APIResourceList", "groupVersion": name, "resources": list});
@@ -142,6 +147,8 @@ fn resource(kind: &Kind) -> Value {
 fn storage_hash(kind: &Kind) -> String {
     let version = match &kind.custom {
         Some(custom) => custom.storage_api_version.rsplit('/').next().unwrap_or_default(),
+        // Kubernetes still keeps definitions in the version they first had.
+        None if super::crd::is_crd(kind) => "v1beta1",
         None => &kind.version,
     };
     let name = format!("{}/{version}/{}", kind.storage_group, kind.kind);
@@ -220,9 +227,7 @@ fn aggregated_resource(kind: &Kind) -> Value {
     if !kind.categories.is_empty() {
         entry["categories"] = json!(kind.categories);
     }
-    let mut parts: Vec<&Subresource> = kind.subresources.iter().collect();
-    parts.sort_by_key(|part| part.name());
-    let parts = parts.into_iter().map(|part| {
+    let parts = parts(kind).into_iter().map(|part| {
         json!({"subresource": part.name(), "responseKind": type_(response_kind(kind, part)), "verbs": verbs(part)})
     });
     let parts: Vec<Value> = parts.collect();

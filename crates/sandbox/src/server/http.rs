@@ -287,7 +287,18 @@ impl Call<'_> {
                 let format = self.body_format()?;
                 let options = self.options("CreateOptions")?;
                 let read = read(kind, format, body, options.validation)?;
-                if let Some(answer) = reviews::answer(kind, read.object.clone(), &options.user) {
+                if kind.group.is_empty() && kind.plural == "bindings" {
+                    let mut binding = read.object;
+                    // Only through pods/binding does a pod take over its node's topology.
+                    if binding["target"]["kind"] == "Node" {
+                        binding["target"]["kind"] = "".into();
+                    }
+                    let place = (place.namespace.as_str(), crate::kinds::meta::name(&binding));
+                    let status = api.bind(place, &binding, &options).await?;
+                    return Ok(render::tree(201, &status, self.wanted));
+                }
+                if reviews::is_review(kind) {
+                    let answer = reviews::answer(api, kind, &place.namespace, read.object, &options.user)?;
                     return Ok(render::tree(201, &answer, self.wanted));
                 }
                 let warnings = read.warnings.clone();

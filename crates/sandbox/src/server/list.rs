@@ -48,7 +48,7 @@ impl ListOptions {
         let labels: Selector = self.label_selector.parse().map_err(bad)?;
         let mut fields: FieldSelector = self.field_selector.parse().map_err(bad)?;
         if let Some(term) = fields.terms().iter().find(|term| !kind.knows_field(&term.field)) {
-            return Err(unknown_field(kind, &term.field));
+            return Err(ApiError::bad_request(kind.unknown_field(&term.field)));
         }
         if !name.is_empty() {
             if fields.is_everything() {
@@ -130,18 +130,6 @@ impl BadRevision {
     fn of_list(self) -> ApiError {
         ApiError::bad_request(format!("invalid resource version: {}", self.0))
     }
-}
-
-/// Kinds with fields of their own say it their way.
-fn unknown_field(kind: &Kind, field: &str) -> ApiError {
-    let is_plain = kind.custom.is_none() && kind.hooks.field_names.is_empty();
-    ApiError::bad_request(match is_plain {
-        true => format!(
-            "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
-            crate::kinds::quote(field)
-        ),
-        false => format!("field label not supported: {field}"),
-    })
 }
 
 impl Api {

@@ -142,7 +142,6 @@ pub(super) fn aggregated_discovery(header: &str) -> Option<&'static str> {
             && clause.format() == Some(Format::Json);
         match (clause.parameter("as"), is_list, clause.parameter("v")) {
             (_, true, "v2") => Some(Some("v2")),
-            (_, true, "v2beta1") => Some(Some("v2beta1")),
             // An earlier plain clause wins.
             ("", _, _) if clause.format() == Some(Format::Json) => Some(None),
             _ => None,

@@ -205,6 +205,9 @@ impl View {
             false => self.kind.row(object, self.now),
         };
         let mut row = json!({"cells": cells});
+        if let Some(conditions) = (self.kind.hooks.row_conditions)(object) {
+            row["conditions"] = conditions;
+        }
         match self.include {
             Include::None => row["object"] = Value::Null,
             Include::Metadata => row["object"] = partial(object),

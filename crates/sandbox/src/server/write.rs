@@ -13,7 +13,7 @@ use super::decode::{Read, go_format, named_twice, read_patched, read_tree};
 use crate::kinds::{Admission, Approval, FieldError, Kind, Operation, Path, Subresource, meta};
 use crate::patch::managed::keep_times;
 use crate::patch::{self, PatchError};
-use crate::schema::decode::complete;
+use crate::schema::decode;
 use crate::status::ApiError;
 use crate::store::{Lost, Stored, key};
 
@@ -112,7 +112,8 @@ impl Api {
                 let name = meta::generate_name(&base, self.ids().next());
                 meta::set(&mut object, "name", Some(Value::from(name)));
             }
-            let mut finished = object.clone();
+            // Only a name that may be taken needs the object once more.
+            let mut finished = if is_generated { object.clone() } else { std::mem::take(&mut object) };
             self.prepare_created(kind, &mut finished)?;
             warnings.extend((kind.hooks.warn)(&finished, None));
             warnings.extend(finalizer_warnings(kind, &finished, None));
@@ -135,9 +136,7 @@ impl Api {
                     return Ok(Written { answer: Answer::Stored(stored), created: true, warnings });
                 }
                 Err(_) if is_generated => continue,
-                Err(_) => {
-                    return Err(ApiError::already_exists(&kind.group, &kind.plural, meta::name(&object)));
-                }
+                Err(existing) => return Err(already_exists(kind, &existing)),
             }
         }
         Err(ApiError::generate_name_conflict(&kind.group, &kind.plural, meta::name(&object)))
@@ -150,8 +149,8 @@ impl Api {
         warnings: Vec<String>,
     ) -> Result<Written, ApiError> {
         let (namespace, name) = (meta::namespace(&object), meta::name(&object));
-        if self.table(kind).get(&key(namespace, name)).is_some() {
-            return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
+        if let Some(existing) = self.table(kind).get(&key(namespace, name)) {
+            return Err(already_exists(kind, &existing));
         }
         Ok(Written { answer: Answer::Tree(object), created: true, warnings })
     }
@@ -169,9 +168,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(kind.invalid(meta::name(object), &errors));
         }
-        if let Some(schema) = kind.builtin_schema() {
-            complete(object, schema);
-        }
+        settle(kind, object);
         Ok(())
     }
 
@@ -257,14 +254,16 @@ impl Api {
             let read = change(&current)?;
             let (object, warnings) =
                 self.finish_change(kind, (namespace, name), part, read, &current, options).await?;
-            let draft = draft(kind, object.clone());
+            let is_done = is_done_deleting(kind, &object, &current);
+            // Who took the last finalizer away sees the object as it would have been.
+            let shown = (is_done || options.dry_run).then(|| object.clone());
+            let draft = draft(kind, object);
             if draft.is_same_as(&stored) {
                 return Ok(Written { answer: Answer::Stored(stored), created: false, warnings });
             }
-            if options.dry_run {
+            if let Some(object) = shown.clone().filter(|_| options.dry_run) {
                 return Ok(Written { answer: Answer::Tree(object), created: false, warnings });
             }
-            let is_done = is_done_deleting(kind, &object, &current);
             let result = match is_done {
                 true => table.remove(&key, stored.revision()),
                 false => table.replace(draft, stored.revision()),
@@ -272,8 +271,7 @@ impl Api {
             match result {
                 Ok(new) => {
                     self.after_write(kind, Some(&stored), table.get(&key).as_ref());
-                    // Who took the last finalizer away sees the object as it would have been.
-                    let answer = if is_done { Answer::Tree(object) } else { Answer::Stored(new) };
+                    let answer = shown.map_or(Answer::Stored(new), Answer::Tree);
                     return Ok(Written { answer, created: false, warnings });
                 }
                 Err(Lost::Changed(newer)) => stored = newer,
@@ -324,9 +322,7 @@ impl Api {
             warnings.extend((kind.hooks.warn)(&object, Some(current)));
             warnings.extend(finalizer_warnings(kind, &object, Some(current)));
         }
-        if let Some(schema) = kind.builtin_schema() {
-            complete(&mut object, schema);
-        }
+        settle(kind, &mut object);
         keep_times(current, &mut object);
         self.validate_admission(
             kind,
@@ -430,8 +426,28 @@ impl Api {
         match (kind.storage_group.as_ref(), kind.plural.as_ref()) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.crd_written(old, new),
             ("admissionregistration.k8s.io", _) => self.webhooks.forget(),
+            ("", _) => self.release_unused(kind, old.map(Arc::as_ref), new.map(Arc::as_ref)),
             _ => {}
         }
+    }
+}
+
+/// The name is taken, perhaps by an object on its way out.
+fn already_exists(kind: &Kind, existing: &Stored) -> ApiError {
+    let mut error = ApiError::already_exists(&kind.group, &kind.plural, existing.name());
+    if meta::is_deleting(&existing.value()) {
+        error.message = format!("object is being deleted: {}", error.message);
+    }
+    error
+}
+
+/// Gives an object the form it rests in.
+fn settle(kind: &Kind, object: &mut Value) {
+    match kind.builtin_schema() {
+        // Definitions rest as JSON, which knows empty lists.
+        Some(schema) if kind.group == "apiextensions.k8s.io" => decode::complete(object, schema),
+        Some(schema) => decode::settle(object, schema),
+        None => {}
     }
 }
 
@@ -556,14 +572,22 @@ fn prepare_updated(kind: &Kind, part: Part, object: &mut Value, current: &Value)
         Part::Finalize => {
             let finalizers = object["spec"]["finalizers"].take();
             keep_all_but(object, current, &["metadata"]);
-            object["spec"]["finalizers"] = finalizers;
+            match finalizers.as_array().is_some_and(|list| !list.is_empty()) {
+                true => object["spec"]["finalizers"] = finalizers,
+                false => remove(&mut object["spec"], "finalizers"),
+            }
         }
         Part::EphemeralContainers | Part::Resize => {
+            if part == Part::Resize && !has_same_count(object, current) {
+                // Containers came or went: left as it is for validation to refuse.
+                return;
+            }
             let wanted = object["spec"].take();
             keep_all_but(object, current, &["metadata"]);
+            meta::reset_for_status(object, current);
             match part {
                 Part::Resize => resize(object, &wanted),
-                _ => object["spec"]["ephemeralContainers"] = wanted["ephemeralContainers"].clone(),
+                _ => restore(&mut object["spec"], &wanted, "ephemeralContainers"),
             }
             if kind.has_generation {
                 meta::bump_generation(object, current);
@@ -589,16 +613,24 @@ fn keep_all_but(object: &mut Value, current: &Value, own: &[&str]) {
     *object = kept;
 }
 
-/// Only the resources and resize policies of containers that exist.
+/// As many containers as before.
+fn has_same_count(object: &Value, current: &Value) -> bool {
+    let count = |object: &Value, list: &str| object["spec"][list].as_array().map_or(0, Vec::len);
+    ["containers", "initContainers"].iter().all(|list| count(object, list) == count(current, list))
+}
+
+/// Only the resources and resize policies of containers; other names are left for validation to refuse.
 fn resize(object: &mut Value, wanted: &Value) {
     for list in ["containers", "initContainers"] {
-        let wanted = wanted[list].as_array();
+        let Some(wanted) = wanted[list].as_array() else { continue };
         let Some(containers) = object["spec"][list].as_array_mut() else { continue };
-        for container in containers {
-            let same = |w: &&Value| w["name"] == container["name"];
-            let Some(found) = wanted.and_then(|w| w.iter().find(same)) else { continue };
+        if containers.iter().zip(wanted).any(|(old, new)| old["name"] != new["name"]) {
+            containers.clone_from(wanted);
+            continue;
+        }
+        for (container, wanted) in containers.iter_mut().zip(wanted) {
             for field in ["resources", "resizePolicy"] {
-                restore(container, found, field);
+                restore(container, wanted, field);
             }
         }
     }

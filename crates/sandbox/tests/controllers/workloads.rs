@@ -189,3 +189,194 @@ async fn a_large_replicaset_is_made_whole() {
     assert!(cluster.events("many").len() <= 25, "events are held back");
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn a_daemonset_follows_the_nodes_and_updates() {
+    let cluster = Cluster::start().await;
+    for node in ["n1", "n2", "n3"] {
+        cluster.node(node).await;
+    }
+    cluster
+        .edit("nodes", "n3", |node| {
+            node["spec"]["taints"] = json!([{"key": "x.io/keep-off", "effect": "NoSchedule"}])
+        })
+        .await;
+    let set = json!({"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": {"app": "agent"}},
+        "template": template("agent", "one")}});
+    cluster.create("daemonsets.apps", set).await;
+    let settled = |n: i64| {
+        move |s: &Value| {
+            let status = &s["status"];
+            [
+                "desiredNumberScheduled",
+                "currentNumberScheduled",
+                "numberReady",
+                "updatedNumberScheduled",
+                "numberAvailable",
+            ]
+            .iter()
+            .all(|field| status[field] == n)
+                && status["observedGeneration"] == s["metadata"]["generation"]
+                && status["numberUnavailable"].is_null()
+        }
+    };
+    cluster.until_one("daemonsets.apps", "agent", "two pods", settled(2)).await;
+    let pods = cluster.list("pods");
+    assert_eq!(pods.len(), 2);
+    let tolerations = pods[0]["spec"]["tolerations"].as_array().unwrap();
+    assert!(
+        tolerations
+            .iter()
+            .any(|t| t["key"] == "node.kubernetes.io/unschedulable" && t["operator"] == "Exists")
+    );
+    cluster.edit("nodes", "n3", |node| node["spec"]["taints"] = json!([])).await;
+    cluster.until_one("daemonsets.apps", "agent", "the third", settled(3)).await;
+    cluster
+        .edit("daemonsets.apps", "agent", |s| {
+            s["spec"]["template"]["spec"]["containers"][0]["image"] = json!("two")
+        })
+        .await;
+    cluster.until_one("daemonsets.apps", "agent", "the update", settled(3)).await;
+    cluster
+        .until("pods", "new pods only", |pods| {
+            pods.len() == 3 && pods.iter().all(|p| p["spec"]["containers"][0]["image"] == "two")
+        })
+        .await;
+    let revisions = cluster.list("controllerrevisions.apps");
+    assert_eq!(revisions.iter().map(|r| r["revision"].as_i64().unwrap()).max(), Some(2));
+    cluster.delete("nodes", "n2", None).await;
+    cluster.until_one("daemonsets.apps", "agent", "two again", settled(2)).await;
+    cluster.stop().await;
+}
+
+fn job(name: &str, image: &str, spec: Value) -> Value {
+    let mut template = template(name, image);
+    template["spec"]["restartPolicy"] = json!("Never");
+    let mut job = json!({"metadata": {"name": name}, "spec": {"template": template}});
+    for (key, value) in spec.as_object().unwrap() {
+        job["spec"][key] = value.clone();
+    }
+    job
+}
+
+#[tokio::test]
+async fn a_job_completes_and_expires() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1").await;
+    let spec = json!({"parallelism": 2, "completions": 5, "ttlSecondsAfterFinished": 30});
+    cluster.create("jobs.batch", job("sum", "done", spec)).await;
+    cluster
+        .until_one("jobs.batch", "sum", "completion", |job| condition(job, "Complete")["status"] == "True")
+        .await;
+    let done = cluster.get("jobs.batch", "sum").unwrap();
+    let status = &done["status"];
+    assert_eq!(
+        (status["succeeded"].as_i64(), status["failed"].as_i64(), status["ready"].as_i64()),
+        (Some(5), None, Some(0))
+    );
+    assert_eq!(condition(&done, "SuccessCriteriaMet")["reason"], "CompletionsReached");
+    assert!(!status["startTime"].is_null() && !status["completionTime"].is_null());
+    assert_eq!(status["uncountedTerminatedPods"], json!({}));
+    let pods = cluster.list("pods");
+    assert_eq!(pods.len(), 5);
+    for pod in &pods {
+        assert!(pod["metadata"]["finalizers"].is_null(), "let go");
+        assert_eq!(pod["metadata"]["labels"]["batch.kubernetes.io/job-name"], "sum");
+    }
+    cluster.until("events", "word of it", |events| events.iter().any(|e| e["reason"] == "Completed")).await;
+    cluster.advance(31);
+    cluster.until_gone("jobs.batch", "sum").await;
+    assert!(cluster.list("pods").is_empty(), "the pods went first");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_failing_job_gives_up_and_an_indexed_one_keeps_count() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1").await;
+    cluster.create("jobs.batch", job("bad", "bad", json!({"backoffLimit": 1}))).await;
+    cluster.until_one("jobs.batch", "bad", "a failure", |job| job["status"]["failed"] == 1).await;
+    assert!(condition(&cluster.get("jobs.batch", "bad").unwrap(), "Failed").is_null());
+    cluster.advance(11);
+    cluster
+        .until_one("jobs.batch", "bad", "the end", |job| condition(job, "Failed")["status"] == "True")
+        .await;
+    let bad = cluster.get("jobs.batch", "bad").unwrap();
+    assert_eq!(condition(&bad, "FailureTarget")["reason"], "BackoffLimitExceeded");
+    assert_eq!(bad["status"]["failed"], 2);
+    let spec = json!({"parallelism": 2, "completions": 3, "completionMode": "Indexed"});
+    cluster.create("jobs.batch", job("array", "done", spec)).await;
+    cluster
+        .until_one("jobs.batch", "array", "completion", |job| condition(job, "Complete")["status"] == "True")
+        .await;
+    assert_eq!(cluster.get("jobs.batch", "array").unwrap()["status"]["completedIndexes"], "0-2");
+    let pods = cluster.list("pods");
+    assert!(pods.iter().any(|p| text(&p["metadata"]["name"]).starts_with("array-2-")));
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_suspended_job_waits_and_a_deleted_one_frees_its_pods() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1").await;
+    cluster.create("jobs.batch", job("slow", "one", json!({"parallelism": 2, "completions": 2}))).await;
+    cluster
+        .until_one("jobs.batch", "slow", "two at work", |job| {
+            job["status"]["ready"] == 2 && job["status"]["active"] == 2
+        })
+        .await;
+    cluster.edit("jobs.batch", "slow", |job| job["spec"]["suspend"] = json!(true)).await;
+    cluster
+        .until_one("jobs.batch", "slow", "suspension", |job| {
+            condition(job, "Suspended")["status"] == "True"
+                && job["status"]["active"].is_null()
+                && job["status"]["terminating"] == 0
+                && job["status"]["failed"].is_null()
+        })
+        .await;
+    cluster.until("pods", "none", <[Value]>::is_empty).await;
+    cluster.edit("jobs.batch", "slow", |job| job["spec"]["suspend"] = json!(false)).await;
+    cluster
+        .until_one("jobs.batch", "slow", "two again", |job| {
+            job["status"]["ready"] == 2 && condition(job, "Suspended")["status"] == "False"
+        })
+        .await;
+    cluster.delete("jobs.batch", "slow", Some("Background")).await;
+    cluster.until("pods", "none to be left", <[Value]>::is_empty).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_statefulset_grows_updates_and_shrinks_in_order() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1").await;
+    let set = json!({"metadata": {"name": "db"}, "spec": {"replicas": 3, "serviceName": "db",
+        "selector": {"matchLabels": {"app": "db"}}, "template": template("db", "one")}});
+    cluster.create("statefulsets.apps", set).await;
+    let settled = |n: i64| {
+        move |s: &Value| {
+            let status = &s["status"];
+            ["replicas", "readyReplicas", "availableReplicas", "currentReplicas", "updatedReplicas"]
+                .iter()
+                .all(|f| status[f] == n)
+                && status["currentRevision"] == status["updateRevision"]
+                && status["observedGeneration"] == s["metadata"]["generation"]
+        }
+    };
+    cluster.until_one("statefulsets.apps", "db", "three", settled(3)).await;
+    let pod = cluster.get("pods", "db-2").unwrap();
+    assert_eq!(pod["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"], "db-2");
+    assert_eq!((text(&pod["spec"]["hostname"]), text(&pod["spec"]["subdomain"])), ("db-2", "db"));
+    cluster
+        .edit("statefulsets.apps", "db", |s| {
+            s["spec"]["template"]["spec"]["containers"][0]["image"] = json!("two")
+        })
+        .await;
+    cluster.until_one("statefulsets.apps", "db", "the update", settled(3)).await;
+    let images = cluster.list("pods");
+    assert!(images.iter().all(|p| p["spec"]["containers"][0]["image"] == "two"));
+    cluster.edit("statefulsets.apps", "db", |s| s["spec"]["replicas"] = json!(1)).await;
+    cluster.until_one("statefulsets.apps", "db", "one", settled(1)).await;
+    assert!(cluster.get("pods", "db-0").is_some());
+    cluster.stop().await;
+}

@@ -27,8 +27,8 @@ impl Links {
 
     /// On its way out once its dependents are dealt with.
     pub(crate) fn is_waiting(&self) -> bool {
-        let waits = |f: &Box<str>| **f == *FINALIZER_FOREGROUND || **f == *FINALIZER_ORPHAN;
-        self.deletion_timestamp.is_some() && self.finalizers.iter().any(waits)
+        let waits = |f: &str| f == FINALIZER_FOREGROUND || f == FINALIZER_ORPHAN;
+        self.deletion_timestamp.is_some() && self.finalizers.iter().any(|f| waits(f))
     }
 }
 

@@ -3,7 +3,7 @@
 use koord_api::quantity::{Quantity, ResourceList};
 use serde_json::{Value, json};
 
-use super::super::check::{Faults, finalizers, qualified_name};
+use super::super::check::{Faults, qualified_name};
 use super::super::pod_template::{defaults, pod_limits, pod_requests};
 use super::super::resources::{amount, check_container_name, check_name, is_overcommittable};
 use super::super::tree::{entries, has, list, list_mut, map_mut, part, part_mut, set, text};
@@ -51,7 +51,6 @@ fn default_item(item: &mut Value) {
 
 fn validate(range: &Value) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(range, &mut out);
     let spec = Path::root("spec");
     let limits = spec.child("limits");
     let mut seen: Vec<&str> = Vec::new();

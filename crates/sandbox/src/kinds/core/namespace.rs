@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::cell::{age, name};
-use super::super::check::{Faults, finalizer_name, finalizers, qualified_name};
+use super::super::check::{Faults, finalizer_name, qualified_name};
 use super::super::tree::{fill, list, map_mut, part_mut, set, text, texts};
 use super::super::{FieldError, Hooks, Kind, Path, Subresource, meta, names};
 use super::columns;
@@ -26,8 +26,8 @@ pub(super) fn kind() -> Kind {
             prepare_update: |namespace, old| {
                 namespace["spec"]["finalizers"] = old["spec"]["finalizers"].clone()
             },
-            validate: |namespace, _| validate(namespace),
-            validate_part: Some(|_, namespace, _| validate(namespace)),
+            validate: |namespace, old| validate(namespace, old.is_none()),
+            validate_part: Some(|_, namespace, _| validate(namespace, false)),
             validate_status,
             fields: |namespace| vec![("status.phase", text(&namespace["status"], "phase").to_owned())],
             field_names: &["status.phase"],
@@ -69,14 +69,15 @@ fn prepare_create(namespace: &mut Value) {
     set(namespace, "spec", json!({"finalizers": finalizers}));
 }
 
-fn validate(namespace: &Value) -> Vec<FieldError> {
+/// Of a new namespace Kubernetes tells the list, later the item.
+fn validate(namespace: &Value, is_new: bool) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(namespace, &mut out);
     let spec = Path::root("spec");
     let path = spec.child("finalizers");
     for (i, finalizer) in texts(&namespace["spec"], "finalizers").into_iter().enumerate() {
-        qualified_name(finalizer, &path.index(i), &mut out);
-        finalizer_name(finalizer, &path.index(i), &mut out);
+        let path = if is_new { path } else { path.index(i) };
+        qualified_name(finalizer, &path, &mut out);
+        finalizer_name(finalizer, &path, &mut out);
     }
     out
 }

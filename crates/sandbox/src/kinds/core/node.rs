@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::cell::{NONE, age, name, or_none};
-use super::super::check::{Faults, finalizers, is_ipv4, parse_ip, qualified_name};
+use super::super::check::{Faults, is_ipv4, parse_ip, qualified_name};
 use super::super::pod_template::{defaults, taint_effect};
 use super::super::resources::check_amount;
 use super::super::tree::{
@@ -88,7 +88,6 @@ fn admit(admission: &mut Admission<'_>) -> Result<(), ApiError> {
 
 fn validate(node: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(node, &mut out);
     taints(node, &mut out);
     resources(node, &mut out);
     cidrs(&node["spec"], &mut out);
@@ -148,6 +147,14 @@ fn cidrs(spec: &Value, out: &mut Faults) {
         }
     }
     if ranges.len() > 1 {
+        if let Some(at) = ranges.iter().position(|r| cidr_family(r).is_none()) {
+            let detail = format!(
+                "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{at}]: <nil> (invalid CIDR \
+                 address: {})",
+                ranges[at]
+            );
+            out.push(FieldError::internal(&path, detail));
+        }
         let families: Vec<bool> = ranges.iter().filter_map(|r| cidr_family(r)).collect();
         let is_pair = families.len() == 2 && ranges.len() == 2 && families[0] != families[1];
         if !is_pair {

@@ -1,8 +1,6 @@
 //! Pods: defaults, rules, admission, and how they are shown.
 
 mod admit;
-pub(super) mod diff;
-mod internal;
 mod qos;
 mod status;
 mod table;
@@ -12,11 +10,11 @@ mod warn;
 use koord_api::quantity::ResourceList;
 use serde_json::{Map, Value, json};
 
-use super::super::check::{Faults, finalizers};
+use super::super::check::Faults;
 use super::super::pod_template::{default_spec, defaults, limits_sum, requests_sum};
 use super::super::pod_template::{validate_new_pod, validate_pod_spec};
 use super::super::resources::{is_huge_pages, is_overcommittable};
-use super::super::tree::{entries, fill, flag, has, list, list_mut, map_mut, part, part_mut, set, text};
+use super::super::tree::{entries, fill, flag, has, int, list, list_mut, map_mut, part, part_mut, set, text};
 use super::super::{FieldError, Hooks, Kind, Subresource, meta};
 use super::columns;
 
@@ -59,6 +57,7 @@ pub(super) fn kind() -> Kind {
             fields,
             field_names: FIELDS,
             row: table::row,
+            row_conditions: table::conditions,
             grace,
             ..Hooks::default()
         });
@@ -67,6 +66,9 @@ pub(super) fn kind() -> Kind {
 }
 
 fn default(pod: &mut Value) {
+    if !pod["spec"].is_object() {
+        set(pod, "spec", json!({}));
+    }
     let Some(spec) = part_mut(pod, "spec") else { return };
     defaults::requests_from_limits(spec);
     pod_resources(spec);
@@ -75,6 +77,23 @@ fn default(pod: &mut Value) {
         defaults::host_ports(spec);
     }
     default_spec(spec);
+    if int(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        set(spec, "terminationGracePeriodSeconds", 1);
+    }
+    if let Some(status) = part_mut(pod, "status") {
+        pod_ips(status);
+    }
+}
+
+/// One address or several: the single field wins when they differ, for older writers know only it.
+fn pod_ips(status: &mut Value) {
+    let one = text(status, "podIP").to_owned();
+    let first = list(status, "podIPs").first().map(|ip| text(ip, "ip").to_owned()).unwrap_or_default();
+    if !one.is_empty() && one != first {
+        set(status, "podIPs", json!([{"ip": one}]));
+    } else if one.is_empty() && !first.is_empty() {
+        set(status, "podIP", first);
+    }
 }
 
 /// Requests and limits of the whole pod, where it states some of them.
@@ -173,7 +192,6 @@ fn merge_term(term: &mut Value, labels: &Value) {
 
 fn validate(pod: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(pod, &mut out);
     validate_pod_spec(pod, &mut out);
     match old {
         None => validate_new_pod(pod, &mut out),

@@ -104,6 +104,9 @@ fn default(service: &mut Value) {
     if ["NodePort", "LoadBalancer", "ClusterIP"].contains(&text(spec, "type")) {
         fill(spec, "internalTrafficPolicy", "Cluster");
     }
+    if text(spec, "type") == "ExternalName" {
+        remove(spec, "internalTrafficPolicy");
+    }
     let is_balanced = text(spec, "type") == "LoadBalancer";
     if is_balanced {
         fill(spec, "allocateLoadBalancerNodePorts", true);

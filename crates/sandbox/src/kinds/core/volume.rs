@@ -4,7 +4,8 @@ use koord_api::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::super::cell::{access_modes, age, name};
-use super::super::check::{Faults, IMMUTABLE, finalizers, is_same, one_of, required, subdomain};
+use super::super::check::{Faults, IMMUTABLE, is_same, one_of, required, subdomain};
+use super::super::diff;
 use super::super::pod_template::{access_modes as check_modes, csi_driver, defaults, host_path};
 use super::super::pod_template::{node_selector, node_term_warnings, path_without_backsteps};
 use super::super::resources::amount;
@@ -13,7 +14,6 @@ use super::super::tree::{
 };
 use super::super::{Admission, FieldError, Hooks, Kind, Operation, Path, meta};
 use super::claim::{BETA_CLASS, beta_class};
-use super::pod::diff;
 use super::{columns, protect};
 use crate::status::ApiError;
 
@@ -93,7 +93,6 @@ fn admit(admission: &mut Admission<'_>) -> Result<(), ApiError> {
 
 fn validate(volume: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(volume, &mut out);
     let spec = &volume["spec"];
     let path = Path::root("spec");
     if list(spec, "accessModes").is_empty() {

@@ -12,8 +12,9 @@ const FILE_MODE: i64 = 420;
 const TOKEN_SECONDS: i64 = 3600;
 
 pub(super) fn spec(spec: &mut Value) {
-    if !spec.is_object() {
-        return;
+    // In Go a spec is always there, if empty.
+    if spec.is_null() {
+        *spec = json!({});
     }
     fill(spec, "dnsPolicy", "ClusterFirst");
     fill(spec, "restartPolicy", "Always");

@@ -1,8 +1,9 @@
 //! Security contexts of pods and containers.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::check::{Faults, between, one_of};
+use super::super::internal::compact;
 use super::super::tree::{flag, has, int, is_empty, list, part, text, texts};
 use super::super::{FieldError, Path};
 use super::spec::visit_containers;
@@ -73,7 +74,7 @@ pub(super) fn check_pod(spec: &Value, path: &Path<'_>, out: &mut Faults) {
         one_of(policy, &["Merge", "Strict"], &path.child("supplementalGroupsPolicy"), out);
     }
     if let Some(policy) = context.get("seLinuxChangePolicy").and_then(Value::as_str) {
-        one_of(policy, &["MountOption", "Recursive"], &path.child("seLinuxChangePolicy"), out);
+        one_of(policy, &["Recursive"], &path.child("seLinuxChangePolicy"), out);
     }
 }
 
@@ -131,9 +132,10 @@ fn seccomp(context: &Value, path: &Path<'_>, out: &mut Faults) {
             out.push(FieldError::required(&at, "must be set when seccomp type is Localhost"));
         }
         ("Localhost", Some(file)) => local_path(file, &at, out),
-        (_, Some(file)) => {
-            let value = json!({"Type": kind, "LocalhostProfile": file});
-            out.push(FieldError::invalid(&at, value, "can only be set when seccomp type is Localhost"));
+        (_, Some(_)) => {
+            let detail = "can only be set when seccomp type is Localhost";
+            let error = FieldError::invalid(&at, profile.clone(), detail);
+            out.push(error.showing(compact("SeccompProfile", profile)));
         }
         (_, None) => {}
     }
@@ -183,41 +185,20 @@ pub(super) fn check_container(container: &Value, spec: &Value, path: &Path<'_>, 
     }
     seccomp(context, path, out);
     if context.get("allowPrivilegeEscalation") == Some(&Value::Bool(false)) {
-        let print = || internal_context(context);
+        let fault = |detail: &str| {
+            FieldError::invalid(path, context.clone(), detail).showing(compact("SecurityContext", context))
+        };
         if flag(context, "privileged") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            out.push(FieldError::invalid(path, print(), detail));
+            out.push(fault(detail));
         }
         if texts(&context["capabilities"], "add").contains(&"CAP_SYS_ADMIN") {
             let detail =
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            out.push(FieldError::invalid(path, print(), detail));
+            out.push(fault(detail));
         }
     }
     app_armor(context, path, out);
-}
-
-/// Kubernetes prints its internal form here: Go's names, every field.
-fn internal_context(context: &Value) -> Value {
-    let get = |field: &str| context.get(field).cloned().unwrap_or(Value::Null);
-    let capabilities = match part(context, "capabilities") {
-        Some(found) => json!({"Add": found.get("add"), "Drop": found.get("drop")}),
-        None => Value::Null,
-    };
-    json!({
-        "Capabilities": capabilities,
-        "Privileged": get("privileged"),
-        "SELinuxOptions": get("seLinuxOptions"),
-        "WindowsOptions": get("windowsOptions"),
-        "RunAsUser": get("runAsUser"),
-        "RunAsGroup": get("runAsGroup"),
-        "RunAsNonRoot": get("runAsNonRoot"),
-        "ReadOnlyRootFilesystem": get("readOnlyRootFilesystem"),
-        "AllowPrivilegeEscalation": get("allowPrivilegeEscalation"),
-        "ProcMount": get("procMount"),
-        "SeccompProfile": get("seccompProfile"),
-        "AppArmorProfile": get("appArmorProfile"),
-    })
 }
 
 /// Whether the pod has user namespaces of its own.

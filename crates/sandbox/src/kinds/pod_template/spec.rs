@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::super::check::{Faults, dns_label, ip, one_of, one_of_required, range, rule, subdomain};
+use super::super::internal::compact;
 use super::super::tree::{entries, flag, has, int, list, part, text, texts};
 use super::super::{FieldError, Path, meta, names};
 use super::{Place, affinity, container, requirements, scheduling, security, volume};
@@ -113,7 +114,8 @@ fn resource_claims(spec: &Value, path: &Path<'_>, out: &mut Faults) {
             _ => "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
         };
         if !detail.is_empty() {
-            out.push(FieldError::invalid(&path, internal_claim(claim), detail));
+            let error = FieldError::invalid(&path, claim.clone(), detail);
+            out.push(error.showing(compact("PodResourceClaim", claim)));
         }
         for field in sources {
             if let Some(name) = claim.get(field).and_then(Value::as_str) {
@@ -121,13 +123,6 @@ fn resource_claims(spec: &Value, path: &Path<'_>, out: &mut Faults) {
             }
         }
     }
-}
-
-/// Kubernetes prints its internal form here.
-fn internal_claim(claim: &Value) -> Value {
-    let get = |field: &str| claim.get(field).cloned().unwrap_or(Value::Null);
-    serde_json::json!({"Name": text(claim, "name"), "ResourceClaimName": get("resourceClaimName"),
-        "ResourceClaimTemplateName": get("resourceClaimTemplateName")})
 }
 
 /// On the host's network a container port is the host's port.
@@ -201,13 +196,13 @@ fn searches(config: &Value, path: &Path<'_>, out: &mut Faults) {
 
 /// A subdomain whose labels may hold underscores.
 fn search_domain(value: &str) -> Vec<String> {
-    const PART: &str = "[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?";
-    let word = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
+    const PART: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    let word = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let is_part = |part: &str| {
-        let bytes = part.as_bytes();
+        let bytes = part.strip_prefix('_').unwrap_or(part).as_bytes();
         bytes.first().is_some_and(word)
             && bytes.last().is_some_and(word)
-            && bytes.iter().all(|b| word(b) || *b == b'-')
+            && bytes.iter().all(|b| word(b) || matches!(b, b'-' | b'_'))
     };
     let mut faults = Vec::new();
     if value.len() > names::SUBDOMAIN_MAX {

@@ -397,7 +397,8 @@ fn data_sources_agree(spec: &Value, path: &Path<'_>, out: &mut Faults) {
         (true, false) => "must match dataSourceRef",
         (true, true) => return,
     };
-    out.push(FieldError::invalid(path, path.child("dataSource").to_string(), detail));
+    // Kubernetes prints the path where it means the value, and a path prints as nothing.
+    out.push(FieldError::invalid(path, serde_json::json!({}), detail));
 }
 
 pub(super) fn check_mounts(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>, out: &mut Faults) {
@@ -474,37 +475,35 @@ pub(super) fn check_devices(container: &Value, volumes: &Volumes<'_>, path: &Pat
     for (i, device) in list(container, "volumeDevices").iter().enumerate() {
         let at = path.index(i);
         let (name, place) = (text(device, "name"), text(device, "devicePath"));
-        let mut fault = |field: &str, value: &str, detail: &str| {
-            out.push(FieldError::invalid(&at.child(field), value, detail));
-        };
+        let fault =
+            |field: &str, value: &str, detail: &str| FieldError::invalid(&at.child(field), value, detail);
+        required(device, "name", &at, out);
         if names.contains(&name) {
-            fault("name", name, "must be unique");
+            out.push(fault("name", name, "must be unique"));
         }
-        let volume = volumes.get(name);
-        let is_claim = |v: &&Value| has(v, "persistentVolumeClaim") || has(v, "ephemeral");
-        if volume.is_some_and(|v| !is_claim(v)) {
-            let detail =
-                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-            fault("name", name, detail);
+        match volumes.get(name) {
+            Some(volume) if !has(volume, "persistentVolumeClaim") && !has(volume, "ephemeral") => {
+                let detail =
+                    "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                out.push(fault("name", name, detail));
+            }
+            Some(_) => {}
+            None => out.push(FieldError::not_found(&at.child("name"), name)),
         }
+        required(device, "devicePath", &at, out);
         if paths.contains(&place) {
-            fault("devicePath", place, "must be unique");
+            out.push(fault("devicePath", place, "must be unique"));
         }
         match place.split('/').any(|step| step == "..") {
-            true => fault("devicePath", place, "can not contain backsteps ('..')"),
+            true => out.push(fault("devicePath", place, "can not contain backsteps ('..')")),
             false => paths.push(place),
         }
         if mounts.iter().any(|m| text(m, "name") == name) {
-            fault("name", name, "must not already exist in volumeMounts");
+            out.push(fault("name", name, "must not already exist in volumeMounts"));
         }
         if mounts.iter().any(|m| text(m, "mountPath") == place) {
-            fault("devicePath", place, "must not already exist as a path in volumeMounts");
+            out.push(fault("devicePath", place, "must not already exist as a path in volumeMounts"));
         }
-        required(device, "name", &at, out);
-        if volume.is_none() {
-            out.push(FieldError::not_found(&at.child("name"), name));
-        }
-        required(device, "devicePath", &at, out);
         if !name.is_empty() {
             names.push(name);
         }

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::super::super::pod_template::APP_ARMOR;
-use super::super::super::tree::{flag, has, int, list, list_mut, part, part_mut, set, text};
+use super::super::super::tree::{flag, has, int, list, list_mut, map_mut, part, part_mut, set, text};
 use super::super::super::{Admission, Approval, Cluster, Operation, quote};
 use super::super::limit_range;
-use super::super::refuse;
+use super::super::{refuse, shown_name};
 use crate::status::ApiError;
 
 /// Seconds a pod stays on a node that is not ready or not reachable.
@@ -15,11 +15,14 @@ const TOLERATION_SECONDS: i64 = 300;
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 const PREEMPT: &str = "PreemptLowerPriority";
+/// Labels a pod takes over from its node.
+const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
 
 pub(super) fn admit(admission: &mut Admission<'_>) -> Result<(), ApiError> {
     match (admission.operation, admission.subresource) {
         (Operation::Create, "") => {
             limit_range::fill(admission.cluster, admission.namespace, admission.object);
+            take_topology(admission);
             resolve_priority(admission)?;
             tolerate_lost_nodes(admission.object);
             runtime_class(admission)
@@ -39,8 +42,33 @@ pub(super) fn admit(admission: &mut Admission<'_>) -> Result<(), ApiError> {
 
 pub(super) fn approve(approval: &Approval<'_>) -> Result<(), ApiError> {
     match (approval.operation, approval.subresource) {
-        (Operation::Create, "") | (Operation::Update, "resize") => limit_range::approve_pod(approval),
+        (Operation::Create, "") => {
+            limit_range::approve_pod(approval)?;
+            let spec = &approval.object["spec"];
+            if has(spec, "overhead") && !has(spec, "runtimeClassName") {
+                let why =
+                    "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+                return Err(approval.kind.forbidden(shown_name(approval.object), why));
+            }
+            Ok(())
+        }
+        (Operation::Update, "resize") => limit_range::approve_pod(approval),
         _ => Ok(()),
+    }
+}
+
+/// A pod that names its node carries the node's place in the topology.
+fn take_topology(admission: &mut Admission<'_>) {
+    let node = text(&admission.object["spec"], "nodeName");
+    if node.is_empty() {
+        return;
+    }
+    let Some(node) = admission.cluster.get("", "nodes", "", node) else { return };
+    for key in TOPOLOGY_LABELS {
+        let Some(value) = part(&node["metadata"]["labels"], key) else { continue };
+        if let Some(labels) = part_mut(admission.object, "metadata").and_then(|m| map_mut(m, "labels")) {
+            labels.insert(key.to_owned(), value.clone());
+        }
     }
 }
 

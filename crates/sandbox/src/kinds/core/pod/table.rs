@@ -1,7 +1,7 @@
 //! A pod as a row: ready containers, the reason it is where it is, restarts.
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::super::cell::{NONE, age, name, or_none};
 use super::super::super::meta;
@@ -43,6 +43,16 @@ pub(super) fn row(pod: &Value, now: Timestamp) -> Vec<Value> {
         or_none(text(status, "nominatedNodeName")),
         gates(spec, status),
     ]
+}
+
+/// Pods that have ended are marked, so that they can be left out.
+pub(super) fn conditions(pod: &Value) -> Option<Value> {
+    let (reason, message) = match text(&pod["status"], "phase") {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
 }
 
 /// What the containers add up to.

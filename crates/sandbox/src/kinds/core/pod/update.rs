@@ -3,10 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::super::super::check::{Faults, between, is_same};
+use super::super::super::diff;
+use super::super::super::internal::compact;
 use super::super::super::pod_template::{APP_ARMOR, MIRROR, pod_annotations, tolerations, validate_pod_spec};
 use super::super::super::tree::{entries, has, int, list, part, remove, set, text, text_entries};
 use super::super::super::{FieldError, Path, quote};
-use super::{diff, is_mirror, qos};
+use super::{is_mirror, qos};
 
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
     `spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
@@ -212,7 +214,10 @@ fn narrowed(new: Option<&Value>, old: Option<&Value>, path: &Path<'_>, out: &mut
     let path = path.child("nodeSelectorTerms");
     if !old.is_empty() && old.len() != new.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        return out.push(FieldError::invalid(&path, internal_terms(&new), detail));
+        let shown: Vec<String> = new.iter().map(|term| compact("NodeSelectorTerm", term)).collect();
+        let error = FieldError::invalid(&path, new, detail);
+        let shown = if shown.is_empty() { "null".to_owned() } else { format!("[{}]", shown.join(",")) };
+        return out.push(error.showing(shown));
     }
     for (i, (new, old)) in new.iter().zip(&old).enumerate() {
         let starts_with = |field: &str| list(new, field).starts_with(list(old, field));
@@ -220,32 +225,16 @@ fn narrowed(new: Option<&Value>, old: Option<&Value>, path: &Path<'_>, out: &mut
             |term: &Value| list(term, "matchExpressions").is_empty() && list(term, "matchFields").is_empty();
         let is_widened = is_empty(old) && !is_empty(new);
         if is_widened || !starts_with("matchExpressions") || !starts_with("matchFields") {
-            let value = internal_terms(std::slice::from_ref(new))[0].clone();
             let detail = "only additions are allowed (no mutations or deletions)";
-            out.push(FieldError::invalid(&path.index(i), value, detail));
+            let error = FieldError::invalid(&path.index(i), new.clone(), detail);
+            out.push(error.showing(compact("NodeSelectorTerm", new)));
         }
     }
-}
-
-fn internal_terms(terms: &[Value]) -> Vec<Value> {
-    let requirements = |term: &Value, field: &str| match list(term, field) {
-        [] => Value::Null,
-        found => found
-            .iter()
-            .map(|r| json!({"Key": r["key"], "Operator": r["operator"], "Values": r["values"]}))
-            .collect(),
-    };
-    let term = |term: &Value| {
-        json!({"MatchExpressions": requirements(term, "matchExpressions"),
-            "MatchFields": requirements(term, "matchFields")})
-    };
-    terms.iter().map(term).collect()
 }
 
 /// Faults of a write to pods/ephemeralcontainers or pods/resize.
 pub(super) fn validate_part(subresource: &str, pod: &Value, old: &Value) -> Vec<FieldError> {
     let mut out = Faults::new();
-    super::finalizers(pod, &mut out);
     validate_pod_spec(pod, &mut out);
     match subresource {
         "ephemeralcontainers" => ephemeral(pod, old, &mut out),
@@ -257,7 +246,7 @@ pub(super) fn validate_part(subresource: &str, pod: &Value, old: &Value) -> Vec<
 fn ephemeral(pod: &Value, old: &Value, out: &mut Faults) {
     annotation_updates(pod, old, out);
     if is_mirror(old) {
-        *out = vec![FieldError::forbidden("", "static pods do not support ephemeral containers")];
+        *out = vec![FieldError::forbidden("[]", "static pods do not support ephemeral containers")];
         return;
     }
     let spec = Path::root("spec");
@@ -289,7 +278,7 @@ fn resize(pod: &Value, old: &Value, out: &mut Faults) {
         ""
     };
     if !refused.is_empty() {
-        *out = vec![FieldError::forbidden("", refused)];
+        *out = vec![FieldError::forbidden("[]", refused)];
         return;
     }
     let path = Path::root("spec");
@@ -311,7 +300,7 @@ fn resize(pod: &Value, old: &Value, out: &mut Faults) {
     if is_set(spec) || is_set(before) {
         let detail = "resize of pods with pod-level resources is forbidden when \
                       InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
-        return out.push(FieldError::forbidden("", detail));
+        return out.push(FieldError::forbidden("[]", detail));
     }
     if !same_containers(spec, before, &path, out) {
         return;

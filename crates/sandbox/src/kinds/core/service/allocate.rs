@@ -9,9 +9,10 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use super::super::super::check::{is_ipv4, parse_ip};
+use super::super::super::check::{Faults, is_ipv4, parse_ip};
 use super::super::super::tree::{has, int, is_empty, list, part, set, text, texts};
 use super::super::super::{Admission, FieldError, Operation, Path, meta};
+use super::rules::cluster_ips;
 use super::{NO_IP, has_cluster_ip, has_health_port, has_node_ports, is_headless, wants_node_ports};
 use crate::status::ApiError;
 
@@ -37,7 +38,12 @@ pub(super) fn admit(admission: &mut Admission<'_>) -> Result<(), ApiError> {
     let seed = seed(admission);
     let invalid =
         |object: &Value, errors: &[FieldError]| ApiError::invalid("", "Service", meta::name(object), errors);
-    let errors = families(&mut admission.object["spec"]);
+    let mut errors = Faults::new();
+    let known = admission.old.map(|old| &old["spec"]);
+    cluster_ips(&admission.object["spec"], known, &Path::root("spec"), &mut errors);
+    if errors.is_empty() {
+        errors = families(&mut admission.object["spec"]);
+    }
     if !errors.is_empty() {
         return Err(invalid(admission.object, &errors));
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::super::check::{Faults, dns_label, finalizers, ip, is_ipv4, one_of, one_of_required};
+use super::super::super::check::{Faults, dns_label, ip, is_ipv4, one_of, one_of_required};
 use super::super::super::check::{parse_ip, port, port_or_name, qualified_name, subdomain};
 use super::super::super::tree::{has, int, is_empty, list, part, text, text_entries, texts};
 use super::super::super::{FieldError, Path, meta};
@@ -18,7 +18,6 @@ const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
 pub(super) fn validate(service: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(service, &mut out);
     if let Some(old) = old {
         update(&service["spec"], &old["spec"], &mut out);
     }
@@ -128,7 +127,8 @@ fn affinity(spec: &Value, path: &Path<'_>, out: &mut Faults) {
     }
 }
 
-fn cluster_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, out: &mut Faults) {
+/// Addresses, families and policy must go together.
+pub(super) fn cluster_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, out: &mut Faults) {
     if text(spec, "type") == "ExternalName" {
         return;
     }

@@ -1,16 +1,19 @@
 //! A unified diff of two objects, as refusals of changes carry it.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::internal::lines;
 
 /// Unchanged lines around a change.
 const CONTEXT: usize = 3;
-/// Beyond this many pairs of lines the middle is shown as replaced.
-const PAIRS_MAX: usize = 4_000_000;
+/// From this many lines on, lines that repeat a lot do not guide the search.
+const LONG_LINES: usize = 200;
 
 /// The difference of two objects of Kubernetes' internal type `kind`.
-pub(in super::super) fn objects(kind: &str, old: &Value, new: &Value) -> String {
+pub(super) fn objects(kind: &str, old: &Value, new: &Value) -> String {
     unified(&lines(kind, old), &lines(kind, new))
 }
 
@@ -50,58 +53,91 @@ fn range(from: usize, to: usize) -> String {
 
 /// Alternating equal and different runs.
 fn runs(old: &[String], new: &[String]) -> Vec<Run> {
-    let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-    let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
-    let (old_end, new_end) = (old.len() - tail, new.len() - tail);
-    let mut pairs: Vec<(usize, usize)> = (0..head).map(|i| (i, i)).collect();
-    let middle = common(&old[head..old_end], &new[head..new_end]);
-    pairs.extend(middle.into_iter().map(|(a, b)| (a + head, b + head)));
-    pairs.extend((0..tail).map(|i| (old_end + i, new_end + i)));
     let mut runs: Vec<Run> = Vec::new();
     let (mut a, mut b) = (0, 0);
-    for (x, y) in pairs.into_iter().chain([(old.len(), new.len())]) {
-        if x > a || y > b {
-            runs.push(Run { is_same: false, old: (a, x), new: (b, y) });
+    let end = Block { old: old.len(), new: new.len(), length: 0 };
+    for block in blocks(old, new).into_iter().chain([end]) {
+        if block.old > a || block.new > b {
+            runs.push(Run { is_same: false, old: (a, block.old), new: (b, block.new) });
         }
-        if x < old.len() {
-            match runs.last_mut().filter(|run| run.is_same) {
-                Some(run) => (run.old.1, run.new.1) = (x + 1, y + 1),
-                None => runs.push(Run { is_same: true, old: (x, x + 1), new: (y, y + 1) }),
+        (a, b) = (block.old + block.length, block.new + block.length);
+        match runs.last_mut().filter(|run| run.is_same) {
+            Some(run) => (run.old.1, run.new.1) = (a, b),
+            None if block.length > 0 => {
+                runs.push(Run { is_same: true, old: (block.old, a), new: (block.new, b) });
             }
+            None => {}
         }
-        (a, b) = (x + 1, y + 1);
     }
     runs
 }
 
-/// The longest common subsequence, as pairs of places.
-fn common(old: &[String], new: &[String]) -> Vec<(usize, usize)> {
-    let width = new.len() + 1;
-    if old.len() * width > PAIRS_MAX {
-        return Vec::new();
-    }
-    let mut best = vec![0u32; (old.len() + 1) * width];
-    for i in (0..old.len()).rev() {
-        for j in (0..new.len()).rev() {
-            best[i * width + j] = match old[i] == new[j] {
-                true => best[(i + 1) * width + j + 1] + 1,
-                false => best[(i + 1) * width + j].max(best[i * width + j + 1]),
-            };
+/// Equal lines: where they begin in both, and how many they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Block {
+    old: usize,
+    new: usize,
+    length: usize,
+}
+
+/// Equal blocks as difflib finds them, which Kubernetes uses: the longest first, then left and right of it.
+fn blocks(old: &[String], new: &[String]) -> Vec<Block> {
+    let places = places(new);
+    let mut found = Vec::new();
+    let mut todo = vec![(0..old.len(), 0..new.len())];
+    while let Some((a, b)) = todo.pop() {
+        let block = longest(old, new, &places, (&a, &b));
+        if block.length == 0 {
+            continue;
         }
+        todo.push((a.start..block.old, b.start..block.new));
+        todo.push((block.old + block.length..a.end, block.new + block.length..b.end));
+        found.push(block);
     }
-    let mut pairs = Vec::new();
-    let (mut i, mut j) = (0, 0);
-    while i < old.len() && j < new.len() {
-        if old[i] == new[j] {
-            pairs.push((i, j));
-            (i, j) = (i + 1, j + 1);
-        } else if best[(i + 1) * width + j] >= best[i * width + j + 1] {
-            i += 1;
-        } else {
-            j += 1;
+    found.sort_unstable();
+    found
+}
+
+/// Where each line stands. Lines that are everywhere in a long text are no guide, and left out.
+fn places(lines: &[String]) -> HashMap<&str, Vec<usize>> {
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (i, line) in lines.iter().enumerate() {
+        places.entry(line).or_default().push(i);
+    }
+    if lines.len() >= LONG_LINES {
+        let most = lines.len() / 100 + 1;
+        places.retain(|_, at| at.len() <= most);
+    }
+    places
+}
+
+fn longest(
+    old: &[String],
+    new: &[String],
+    places: &HashMap<&str, Vec<usize>>,
+    (a, b): (&Range<usize>, &Range<usize>),
+) -> Block {
+    let mut best = Block { old: a.start, new: b.start, length: 0 };
+    let mut ending: HashMap<usize, usize> = HashMap::new();
+    for i in a.clone() {
+        let mut next = HashMap::new();
+        for j in places.get(old[i].as_str()).into_iter().flatten().copied().filter(|j| b.contains(j)) {
+            let before = j.checked_sub(1).and_then(|j| ending.get(&j)).copied().unwrap_or(0);
+            next.insert(j, before + 1);
+            if before + 1 > best.length {
+                best = Block { old: i - before, new: j - before, length: before + 1 };
+            }
         }
+        ending = next;
     }
-    pairs
+    while best.old > a.start && best.new > b.start && old[best.old - 1] == new[best.new - 1] {
+        best = Block { old: best.old - 1, new: best.new - 1, length: best.length + 1 };
+    }
+    let after = |block: &Block| (block.old + block.length, block.new + block.length);
+    while after(&best).0 < a.end && after(&best).1 < b.end && old[after(&best).0] == new[after(&best).1] {
+        best.length += 1;
+    }
+    best
 }
 
 /// Changes with a little of what is around them; close ones together.

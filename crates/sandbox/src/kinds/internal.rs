@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::super::super::tree::part;
+use super::tree::part;
 
 /// The fields of a type, in Go's order.
 type Fields = Vec<Field>;
@@ -36,14 +36,22 @@ static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
 });
 
 /// The object as indented JSON, one line each.
-pub(in super::super) fn lines(kind: &str, value: &Value) -> Vec<String> {
-    let mut printer = Printer { lines: Vec::new(), line: String::new() };
+pub(super) fn lines(kind: &str, value: &Value) -> Vec<String> {
+    let mut printer = Printer { is_indented: true, lines: Vec::new(), line: String::new() };
     printer.print(kind, Some(value), &Value::Null, 0);
     printer.end();
     printer.lines
 }
 
+/// The object as JSON on one line.
+pub(super) fn compact(kind: &str, value: &Value) -> String {
+    let mut printer = Printer { is_indented: false, lines: Vec::new(), line: String::new() };
+    printer.print(kind, Some(value), &Value::Null, 0);
+    printer.line
+}
+
 struct Printer {
+    is_indented: bool,
     lines: Vec<String>,
     line: String,
 }
@@ -54,8 +62,10 @@ impl Printer {
     }
 
     fn new_line(&mut self, depth: usize) {
-        self.end();
-        self.line = " ".repeat(depth);
+        if self.is_indented {
+            self.end();
+            self.line = " ".repeat(depth);
+        }
     }
 
     fn scalar(&mut self, value: &Value) {
@@ -97,7 +107,7 @@ impl Printer {
 
     fn key(&mut self, key: &str) {
         self.scalar(&key.into());
-        self.line.push_str(": ");
+        self.line.push_str(if self.is_indented { ": " } else { ":" });
     }
 
     fn group<T>(
