@@ -141,16 +141,13 @@ fn validate_amounts(item: &Value, kind: &str, name: &str, path: &Path<'_>, out: 
     if let Some(ratio) = ratio {
         validate_ratio(ratio, min, max, &path.child("maxLimitRequestRatio").key(name), out);
     }
-    if let (Some(default), Some(request)) = (default, request) {
-        if !is_overcommittable(name) && default != request {
-            let detail =
-                format!("default value {default} must equal to defaultRequest value {request} in {name}");
-            out.push(FieldError::invalid(
-                &path.child("defaultRequest").key(name),
-                request.to_string(),
-                detail,
-            ));
-        }
+    if let (Some(default), Some(request)) = (default, request)
+        && !is_overcommittable(name)
+        && default != request
+    {
+        let detail =
+            format!("default value {default} must equal to defaultRequest value {request} in {name}");
+        out.push(FieldError::invalid(&path.child("defaultRequest").key(name), request.to_string(), detail));
     }
 }
 

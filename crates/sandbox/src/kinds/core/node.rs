@@ -55,10 +55,10 @@ fn default(node: &mut Value) {
         }
     }
     let Some(status) = part_mut(node, "status") else { return };
-    if !has(status, "allocatable") {
-        if let Some(capacity) = part(status, "capacity").cloned() {
-            set(status, "allocatable", capacity);
-        }
+    if !has(status, "allocatable")
+        && let Some(capacity) = part(status, "capacity").cloned()
+    {
+        set(status, "allocatable", capacity);
     }
     defaults::round_up(status, "capacity");
     defaults::round_up(status, "allocatable");

@@ -75,10 +75,10 @@ fn default(volume: &mut Value) {
     let Some(spec) = part_mut(volume, "spec") else { return };
     fill(spec, "persistentVolumeReclaimPolicy", "Retain");
     fill(spec, "volumeMode", "Filesystem");
-    if let Some(path) = part_mut(spec, "hostPath") {
-        if !has(path, "type") {
-            set(path, "type", "");
-        }
+    if let Some(path) = part_mut(spec, "hostPath")
+        && !has(path, "type")
+    {
+        set(path, "type", "");
     }
     defaults::legacy_disk(spec);
     defaults::round_up(spec, "capacity");

@@ -309,7 +309,9 @@ fn traffic(spec: &Value, path: &Path<'_>, out: &mut Faults) {
 fn update(spec: &Value, old: &Value, out: &mut Faults) {
     let path = Path::root("spec");
     let is_alias = |spec: &Value| text(spec, "type") == "ExternalName";
-    if !is_alias(spec) && !is_alias(old) && !(is_headless(spec) && is_headless(old)) {
+    let has_addresses = !is_alias(spec) && !is_alias(old);
+    let was_headless = is_headless(spec) && is_headless(old);
+    if has_addresses && !was_headless {
         let (ips, known) = (texts(spec, "clusterIPs"), texts(old, "clusterIPs"));
         let at = path.child("clusterIPs");
         if ips.is_empty() && !known.is_empty() {
@@ -326,7 +328,7 @@ fn update(spec: &Value, old: &Value, out: &mut Faults) {
             }
         }
     }
-    if !is_alias(spec) && !is_alias(old) && !is_headless(spec) && !is_headless(old) {
+    if has_addresses && !is_headless(spec) && !is_headless(old) {
         let (families, known) = (texts(spec, "ipFamilies"), texts(old, "ipFamilies"));
         if families.first().is_some_and(|f| known.first().is_some_and(|k| f != k)) {
             let at = path.child("ipFamilies");
