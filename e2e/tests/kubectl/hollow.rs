@@ -17,6 +17,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const NODES: [&str; 2] = ["node-a", "node-b"];
 const PIN: &str = "pin";
 
+/// What is true of a pod that runs.
+const CONDITIONS: [&str; 5] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+
 /// Makes the nodes and runs the kubelet until dropped.
 pub(crate) async fn start(client: Client) -> Result<DropGuard> {
     let nodes: Api<Node> = Api::all(client.clone());
@@ -114,8 +118,7 @@ fn running(pod: &Pod) -> Value {
     json!({"status": {
         "phase": "Running", "startTime": now, "hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.1"}],
         "podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}],
-        "conditions": ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
-            .map(condition),
+        "conditions": CONDITIONS.map(condition),
         "containerStatuses": containers.collect::<Vec<_>>(),
     }})
 }
