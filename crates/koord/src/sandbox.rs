@@ -133,8 +133,10 @@ async fn down(place: &Place) -> Result<()> {
 
 async fn status(place: &Place, as_json: bool) -> Result<()> {
     let running = place.must_run()?;
-    let answer = remote::order(place, Method::GET, "status", Vec::new()).await?;
+    let mut answer = remote::order(place, Method::GET, "status", Vec::new()).await?;
     if as_json {
+        answer["pid"] = running.pid.into();
+        answer["kubeconfig"] = running.kubeconfig.to_string_lossy().into();
         return say(&serde_json::to_string_pretty(&answer)?);
     }
     say(&text::status(place, &running, &answer))

@@ -203,6 +203,7 @@ fn mistakes_are_named() {
         ("up --from bad.json", &["bad.json", "item 1 of document 1 has no kind"]),
         ("up --kubeconfig foreign", &["foreign", "not of a sandbox"]),
         ("up --port 70000", &["70000"]),
+        ("up --speed 0", &["0", "accepted are factors"]),
         ("load bad.json", &["no sandbox runs"]),
         ("frobnicate", &["frobnicate"]),
     ] {
@@ -247,4 +248,30 @@ fn a_real_cluster_can_be_brought_in() {
     }
     real.kubectl_ok(["delete", "node", "real-node", "--wait=false"]).unwrap();
     real.kubectl_ok(["delete", "namespace", namespace, "--wait=false"]).unwrap();
+}
+
+/// The manual's blocks, one after the other, in one shell.
+#[test]
+fn the_manual_runs_as_written() {
+    let Some(real) = koord_testkit::shared() else { return };
+    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sandbox.md")).unwrap();
+    let blocks: Vec<&str> =
+        manual.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 6, "{} blocks", blocks.len());
+    let home = Home::new();
+    let script = format!("set -euxo pipefail\n{}", blocks.concat());
+    let kubectl = real.kubectl_command().get_program().to_owned();
+    let folders = [Path::new(env!("CARGO_BIN_EXE_koord")), Path::new(&kubectl)]
+        .map(|path| path.parent().unwrap().to_owned());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(folders.into_iter().chain(std::env::split_paths(&path))).unwrap();
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .env("PATH", path)
+        .env("KOORD_SANDBOX_DIR", home.path())
+        .current_dir(home.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }

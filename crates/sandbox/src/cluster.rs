@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::controllers::{self, Controllers};
 use crate::dump::Dump;
+use crate::nodes::lifecycle::Habits;
 use crate::nodes::{self, Fleet, FleetError, Pool};
 use crate::server::tls::{Authority, TlsError};
 use crate::server::{Api, RestoreError, Restored, Server, ServerConfig, ServerError, User, WriteOptions};
@@ -35,6 +36,8 @@ pub struct Options {
     /// A cluster to begin with.
     pub from: Option<Dump>,
     pub pools: Vec<Pool>,
+    /// How many seconds pass for pods while one passes outside.
+    pub speed: f64,
     /// Who may come with which bearer token.
     pub tokens: HashMap<String, User>,
 }
@@ -49,6 +52,7 @@ impl Default for Options {
             with_controllers: true,
             from: None,
             pools: Vec::new(),
+            speed: 1.0,
             tokens: HashMap::new(),
         }
     }
@@ -98,6 +102,7 @@ struct Inner {
     with_koord_kinds: bool,
     with_controllers: bool,
     pools: Vec<Pool>,
+    speed: f64,
     parts: Mutex<Parts>,
     stop: watch::Sender<bool>,
 }
@@ -123,6 +128,7 @@ impl Cluster {
             with_koord_kinds: options.with_koord_kinds,
             with_controllers: options.with_controllers,
             pools: options.pools,
+            speed: options.speed,
             parts: Mutex::new(Parts::default()),
             stop: watch::Sender::new(false),
         });
@@ -204,7 +210,9 @@ impl Inner {
             progress(Step::Controllers);
         }
         // Nodes that a dump brought come to life as well.
-        let options = nodes::Options { pools: self.pools.clone(), adopt: true, ..nodes::Options::default() };
+        let habits = Habits { speed: self.speed, ..Habits::default() };
+        let pools = self.pools.clone();
+        let options = nodes::Options { pools, habits, adopt: true, ..nodes::Options::default() };
         let fleet = Fleet::start(self.api.clone(), options).map_err(ClusterError::Fleet)?;
         fleet.ready().await?;
         let nodes = fleet.list().await?.len();

@@ -98,6 +98,7 @@ impl Names {
     fn object(&mut self, fields: &mut Map<String, Value>) {
         self.hide_ages(fields);
         tell_once(fields);
+        sort_managers(fields);
         let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
         let is_whole = kind.ends_with("List") || kind == "Table";
         let is_bookmark = fields.get("type").is_some_and(|t| t == "BOOKMARK");
@@ -121,7 +122,9 @@ impl Names {
 
     fn hide_ages(&mut self, table: &mut Map<String, Value>) {
         if let Some(columns) = table.get("columnDefinitions").and_then(Value::as_array) {
-            let is_age = |c: &Value| c["name"].as_str().is_some_and(|name| AGES.contains(&name));
+            let is_age = |c: &Value| {
+                c["type"] == "date" || c["name"].as_str().is_some_and(|name| AGES.contains(&name))
+            };
             self.ages = columns.iter().map(is_age).collect();
         }
         for row in table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -230,6 +233,16 @@ fn forget_order(status: &mut Value) {
     let text = status["message"].as_str().unwrap_or_default();
     let text = text.split(" is invalid: ").next().unwrap_or_default();
     status["message"] = Value::from(format!("{text} is invalid: <causes>"));
+}
+
+/// Managers of the same second are sorted by name, others by time: which of it is the case is chance.
+fn sort_managers(metadata: &mut Map<String, Value>) {
+    if let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
+        let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        entries.sort_by_key(|e| {
+            ["operation", "manager", "apiVersion", "subresource"].map(|field| text(e, field))
+        });
+    }
 }
 
 /// kube-apiserver checks metadata of updates several times and lists every fault as often; kubectl shows each once.

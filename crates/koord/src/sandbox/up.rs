@@ -39,6 +39,9 @@ pub(super) struct Up {
     /// Leave out the workload controllers
     #[arg(long)]
     no_controllers: bool,
+    /// How many times faster than real the pods' behaviour runs: run times, failures, usage
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
+    speed: f64,
     /// Run in the background and return once the sandbox is ready
     #[arg(short, long)]
     detach: bool,
@@ -100,6 +103,7 @@ impl Up {
             from,
             with_koord_kinds: !self.no_crds,
             with_controllers: !self.no_controllers,
+            speed: self.speed,
             ..Options::default()
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -195,6 +199,14 @@ impl Up {
         shown.show()?;
         say(&text::next_steps(place, &running, false))
     }
+}
+
+/// Above this a second holds more of a pod's life than a status can tell.
+const SPEED_MAX: f64 = 100_000.0;
+
+fn speed(text: &str) -> Result<f64, String> {
+    let accepted = || format!("accepted are factors above 0 and up to {SPEED_MAX}");
+    text.parse().ok().filter(|speed| *speed > 0.0 && *speed <= SPEED_MAX).ok_or_else(accepted)
 }
 
 /// A dump that can be cut into objects; the objects themselves are judged later.

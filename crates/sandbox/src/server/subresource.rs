@@ -5,7 +5,8 @@ use std::sync::Arc;
 use koord_api::selector::{Labels, Selector};
 use serde_json::{Value, json};
 
-use super::api::{Answer, Api, Part, WriteOptions, Written};
+use super::api::{Answer, Api, FieldValidation, Part, WriteOptions, Written};
+use super::decode::read_patched;
 use super::delete::DeleteOptions;
 use super::write::Patch;
 use crate::kinds::{FieldError, Kind, Path, ScalePaths, Subresource, meta, quote};
@@ -224,7 +225,8 @@ impl Api {
             Ok(true)
         };
         let name = meta::name(budget).to_owned();
-        self.edit(&kind, (namespace, &name), Part::Status, &delete.write, &change).await?;
+        let own = WriteOptions { manager: "kube-apiserver".to_owned(), ..delete.write.clone() };
+        self.edit(&kind, (namespace, &name), Part::Status, &own, &change).await?;
         Ok(false)
     }
 
@@ -296,7 +298,9 @@ impl ScaleChange<'_> {
                 return Ok(crate::patch::merge::apply_fields(current, fields));
             }
         };
-        result.map_err(|error| ApiError::bad_request(error.to_string()))
+        let patched = result.map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let scale = Kind::builtin("autoscaling/v1", "Scale", "scales");
+        Ok(read_patched(&scale, patched, None, &[], FieldValidation::Ignore)?.object)
     }
 }
 
@@ -346,7 +350,9 @@ fn check_binding_version(binding: &Value, pod: &Value, name: &str) -> Result<(),
         let (wanted, is) = (meta::text(binding, field), meta::text(pod, field));
         if !wanted.is_empty() && wanted != is {
             let why = format!(
-                "Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {is}"
+                "StorageError: invalid object, Code: 4, Key: /registry/pods/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+                 Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {is}",
+                crate::store::key(meta::namespace(pod), name)
             );
             return Err(ApiError::conflict("", "pods", name, &why));
         }
@@ -438,7 +444,22 @@ fn decrement(budget: &mut Value, pod: &str, now: &str) -> Result<(), ApiError> {
     }
     budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
     budget["status"]["disruptedPods"][pod] = json!(now);
+    note_allowance(budget, now);
     Ok(())
+}
+
+/// The condition that says whether the budget allows another eviction.
+fn note_allowance(budget: &mut Value, now: &str) {
+    let is_allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) > 0;
+    let (status, reason) =
+        if is_allowed { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let condition = json!({"type": "DisruptionAllowed", "status": status, "reason": reason, "message": "",
+        "observedGeneration": budget["status"]["observedGeneration"]});
+    set_condition(budget, condition, now);
+    for condition in budget["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        // Only conditions of pods tell when they were looked at.
+        super::write::remove(condition, "lastProbeTime");
+    }
 }
 
 /// Why a budget allows nothing now.

@@ -121,8 +121,10 @@ impl Cluster {
         let what = what.to_owned();
         async move {
             let waited = async {
+                let mut pause = Duration::from_millis(100);
                 while !is_so(self) {
-                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    tokio::time::sleep(pause).await;
+                    pause = pause.mul_f64(1.1).min(Duration::from_secs(5));
                 }
             };
             assert!(tokio::time::timeout(PATIENCE, waited).await.is_ok(), "never: {what}");

@@ -85,6 +85,7 @@ fn validate_config_map(map: &Value, old: Option<&Value>) -> Vec<FieldError> {
         bytes += decoded_len(value);
     }
     if bytes > DATA_MAX_BYTES {
+        // Kubernetes names no field here, and prints that as an empty list.
         out.push(FieldError::too_long("[]", 1024 * 1024));
     }
     out
