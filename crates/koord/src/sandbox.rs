@@ -142,7 +142,7 @@ async fn status(place: &Place, as_json: bool) -> Result<()> {
     say(&text::status(place, &running, &answer))
 }
 
-async fn load(place: &Place, file: &PathBuf) -> Result<()> {
+async fn load(place: &Place, file: &std::path::Path) -> Result<()> {
     let body = read_input(file)?;
     let answer =
         remote::order(place, Method::POST, "load", body).await.with_context(|| file.display().to_string())?;
@@ -154,7 +154,7 @@ async fn load(place: &Place, file: &PathBuf) -> Result<()> {
     }
 }
 
-async fn save_to(place: &Place, file: &PathBuf, kubeconfig: Option<PathBuf>) -> Result<()> {
+async fn save_to(place: &Place, file: &std::path::Path, kubeconfig: Option<PathBuf>) -> Result<()> {
     let kubeconfig = match kubeconfig {
         Some(path) => path,
         None => {
@@ -181,7 +181,7 @@ async fn save_to(place: &Place, file: &PathBuf, kubeconfig: Option<PathBuf>) -> 
 }
 
 /// A file, or standard input for `-`.
-fn read_input(file: &PathBuf) -> Result<Vec<u8>> {
+fn read_input(file: &std::path::Path) -> Result<Vec<u8>> {
     if file.as_os_str() == "-" {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut io::stdin(), &mut bytes).context("cannot read standard input")?;

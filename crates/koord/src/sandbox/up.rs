@@ -95,7 +95,7 @@ impl Up {
             drop(held);
             return self.detach(place);
         }
-        let from = self.from.as_ref().map(read_dump).transpose()?;
+        let from = self.from.as_deref().map(read_dump).transpose()?;
         let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
         let options = Options {
             listen,
@@ -210,7 +210,7 @@ fn speed(text: &str) -> Result<f64, String> {
 }
 
 /// A dump that can be cut into objects; the objects themselves are judged later.
-fn read_dump(file: &PathBuf) -> Result<Dump> {
+fn read_dump(file: &std::path::Path) -> Result<Dump> {
     let read = Dump::parse(read_input(file)?).and_then(|dump| dump.items().map(drop).map(|()| dump));
     read.with_context(|| file.display().to_string())
 }
