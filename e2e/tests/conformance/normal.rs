@@ -12,6 +12,9 @@ use crate::talk::find;
 /// Headers that clients act on.
 const HEADERS: [&str; 4] = ["content-type", "warning", "retry-after", "allow"];
 
+/// Where a Table of one row has the metadata of its object.
+const ROW_METADATA: &str = "/rows/0/object/metadata";
+
 /// What stands before the values in messages about faults.
 const QUOTED: &str = "Invalid value: ";
 
@@ -106,6 +109,11 @@ impl Names {
             hide(metadata, "resourceVersion");
         }
         if is_bookmark && let Some(metadata) = fields.get_mut("object").and_then(|o| o.get_mut("metadata")) {
+            hide(metadata, "resourceVersion");
+        }
+        if is_bookmark
+            && let Some(metadata) = fields.get_mut("object").and_then(|o| o.pointer_mut(ROW_METADATA))
+        {
             hide(metadata, "resourceVersion");
         }
         hide_field(fields, "continue");

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::api::{Api, Part, WriteOptions, Written};
 use super::decode::{Read, read_patched};
+use super::write::match_name;
 use crate::kinds::{Kind, meta};
 use crate::patch::apply::{self, ApplyError, Context};
 use crate::patch::fieldset::FieldSet;
@@ -62,6 +63,7 @@ impl Api {
         loop {
             if self.table(kind).get(&key(namespace, name)).is_none() && part == Part::Main {
                 let mut read = self.merge_applied(kind, None, part, wanted, options)?;
+                match_name(name, &read.object)?;
                 meta::set(&mut read.object, "resourceVersion", None);
                 match self.create_read(kind, namespace, read, options).await {
                     // Somebody was faster: then there is an object to merge into.

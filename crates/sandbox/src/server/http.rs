@@ -22,7 +22,7 @@ use super::route::{Place, Route, parse};
 use super::subresource::{ScaleChange, scale_of};
 use super::write::{Patch, part, unsupported_patch};
 use super::{discovery, protobuf, reviews};
-use crate::kinds::{Kind, Registry, Subresource};
+use crate::kinds::{Kind, Registry, Subresource, names, quote};
 use crate::status::ApiError;
 
 /// The largest body Kubernetes takes.
@@ -235,6 +235,12 @@ impl Call<'_> {
         {
             return Err(Refusal::Nowhere);
         }
+        let faults = names::path_segment(&place.name, false);
+        if !faults.is_empty() {
+            let name = quote(&place.name);
+            let why = format!("Name parameter invalid: {name}: {}", faults.join(";"));
+            return Err(ApiError::bad_request(why).into());
+        }
         let pretty = self.wanted.pretty;
         let accept = text(&self.headers, header::ACCEPT);
         if kind.custom.is_none() {
@@ -360,7 +366,7 @@ impl Call<'_> {
         let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
         match self.method {
             Method::GET if place.is_watch => self.list(kind, place, name),
-            Method::GET | Method::HEAD if kind.allows("get") => {
+            Method::GET if kind.allows("get") => {
                 let stored = api.get(kind, namespace, name)?;
                 self.check_revision()?;
                 Ok(self.view(kind)?.answer(200, &Answer::Stored(stored)))

@@ -135,7 +135,7 @@ impl View {
     }
 
     /// One object in the shape wanted.
-    fn shaped(&self, object: Value) -> Value {
+    pub(super) fn shaped(&self, object: Value) -> Value {
         match self.wanted.shape {
             Shape::Object => object,
             Shape::Metadata => partial(&object),

@@ -44,13 +44,12 @@ pub(super) struct Place {
 }
 
 pub(super) fn parse(path: &str) -> Route {
-    let decode = |part: &str| percent_decode_str(part).decode_utf8().ok().map(|text| text.into_owned());
-    let parts = path.split('/').skip(1).map(decode).collect::<Option<Vec<String>>>();
-    let Some(mut parts) = parts else { return Route::Nowhere };
-    if parts.last().is_some_and(String::is_empty) {
+    // Decoded first, as in Go: an escaped slash is a slash.
+    let Ok(path) = percent_decode_str(path).decode_utf8() else { return Route::Nowhere };
+    let mut parts: Vec<&str> = path.split('/').skip(1).collect();
+    if parts.last().is_some_and(|last| last.is_empty()) {
         parts.pop();
     }
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => Route::Health,
         [] => Route::Root,

@@ -208,7 +208,7 @@ impl Watching {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
-        let event = json!({"type": "BOOKMARK", "object": object});
+        let event = json!({"type": "BOOKMARK", "object": self.view.shaped(object)});
         Bytes::from(format!("{event}\n"))
     }
 }

@@ -479,7 +479,7 @@ fn match_namespace(kind: &Kind, namespace: &str, object: &mut Value) -> Result<(
     Ok(())
 }
 
-fn match_name(name: &str, object: &Value) -> Result<(), ApiError> {
+pub(super) fn match_name(name: &str, object: &Value) -> Result<(), ApiError> {
     let found = meta::name(object);
     if found.is_empty() {
         return Err(ApiError::bad_request(format!(
