@@ -49,11 +49,6 @@ impl Ledger {
         }
         Ok(Ledger { rows, used: BTreeSet::new() })
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
     /// Whether this difference is a known one.
     pub(crate) fn accepts(&mut self, difference: &Difference) -> bool {
         let row = self.rows.iter().position(|row| {
