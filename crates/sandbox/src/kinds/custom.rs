@@ -264,3 +264,57 @@ fn columns(raw: &Value) -> (Vec<Column>, Vec<(JsonPath, Text)>) {
     }
     (columns, paths)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn definition(generation: i64, versions: Value) -> Value {
+        json!({"metadata": {"generation": generation},
+            "spec": {"group": "e.com", "names": {"plural": "xs", "kind": "X"}, "versions": versions}})
+    }
+
+    fn version(name: &str, more: Value) -> Value {
+        let mut version = json!({"name": name, "served": true, "storage": name == "v1",
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}}}});
+        for (key, value) in more.as_object().unwrap() {
+            version[key] = value.clone();
+        }
+        version
+    }
+
+    #[test]
+    fn deprecated_versions_lead_to_better_ones() {
+        let old = json!({"deprecated": true});
+        for (versions, want) in [
+            (json!([version("v1", json!({}))]), vec![None]),
+            (json!([version("v1", old.clone())]), vec![Some("e.com/v1 X is deprecated")]),
+            (
+                json!([version("v1beta1", old.clone()), version("v1", json!({}))]),
+                vec![Some("e.com/v1beta1 X is deprecated; use e.com/v1 X"), None],
+            ),
+            (
+                json!([version("v1", json!({"deprecated": true, "deprecationWarning": "move on"}))]),
+                vec![Some("move on")],
+            ),
+        ] {
+            let kinds = from_crd(&definition(1, versions)).unwrap();
+            let found: Vec<Option<&str>> =
+                kinds.iter().map(|kind| kind.custom.as_ref().unwrap().deprecation.as_deref()).collect();
+            assert_eq!(found, want);
+        }
+    }
+
+    #[test]
+    fn defaults_are_filled_on_reading_once_they_may_have_come_later() {
+        for (generation, filled) in [(1, false), (2, true)] {
+            let kind =
+                from_crd(&definition(generation, json!([version("v1", json!({}))]))).unwrap().remove(0);
+            assert_eq!(kind.converts(), filled);
+            let mut object = json!({"apiVersion": "e.com/v1", "kind": "X"});
+            kind.from_storage(&mut object);
+            assert_eq!(object.get("n").is_some(), filled);
+        }
+    }
+}

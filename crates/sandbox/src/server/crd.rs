@@ -198,3 +198,41 @@ fn status(object: &Value, names: &Names, now: &str) -> Value {
     }
     json!({"conditions": conditions, "acceptedNames": names.accepted, "storedVersions": stored})
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(plural: &str, kind: &str, short: &str) -> Value {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let names = json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind,
+            "listKind": format!("{kind}List"), "shortNames": [short]});
+        json!({"metadata": {"name": format!("{plural}.e.com")}, "spec": {"group": "e.com", "names": names,
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}})
+    }
+
+    #[test]
+    fn names_that_others_have_are_not_accepted() {
+        let mut registry = Registry::builtin();
+        from_crd(&definition("ones", "One", "o")).unwrap().into_iter().for_each(|kind| registry.insert(kind));
+        for (plural, kind, short, reason) in [
+            ("twos", "Two", "t", None),
+            ("ones", "One", "o", None),
+            ("twos", "Two", "o", Some(("ShortNamesConflict", "\"o\" is already in use"))),
+            ("twos", "One", "t", Some(("ListKindConflict", "\"OneList\" is already in use"))),
+        ] {
+            let names = judge_names(&registry, &definition(plural, kind, short));
+            let found = names.conflict.as_ref().map(|(reason, why)| (*reason, why.as_str()));
+            assert_eq!(found, reason, "{plural} {kind} {short}");
+            assert_eq!(names.accepted["plural"], plural);
+        }
+    }
+
+    #[test]
+    fn a_definition_is_held_once() {
+        let mut object = definition("ones", "One", "o");
+        hold(&mut object);
+        hold(&mut object);
+        assert_eq!(meta::finalizers(&object), [CLEANUP]);
+    }
+}

@@ -236,3 +236,30 @@ fn aggregated_resource(kind: &Kind) -> Value {
     }
     entry
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_of_kubernetes() {
+        let registry = Registry::builtin();
+        for (group, plural, want) in [
+            ("", "configmaps", "qFsyl6wFWjQ="),
+            ("", "pods", "xPOwRZ+Yhw8="),
+            ("apiextensions.k8s.io", "customresourcedefinitions", "jfWCUB31mvA="),
+        ] {
+            let kind = registry.find_resource(group, plural).unwrap();
+            assert_eq!(storage_hash(kind), want, "{plural}");
+        }
+    }
+
+    #[test]
+    fn the_root_names_every_group() {
+        let paths = paths(&Registry::builtin());
+        let paths: Vec<&str> = paths["paths"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        for wanted in ["/api/v1", "/apis/apps/v1", "/version", "/openapi/v3"] {
+            assert!(paths.contains(&wanted), "{wanted}");
+        }
+    }
+}

@@ -427,6 +427,13 @@ async fn bad_input_is_answered_as_kubernetes_answers() {
     ] {
         assert_eq!(cluster.get(path).await.code, code, "{path}");
     }
+    // Groups of Kubernetes answer in its form, all other paths in text.
+    let routed = cluster.get("/apis/apps/v1/unicorns").await;
+    assert_eq!(routed.message(), "the server could not find the requested resource");
+    assert_eq!(cluster.get("/nowhere").await.text, "404 page not found\n");
+    let parent = cluster.get("/api/v1/namespaces/default/configmaps/%2E%2E").await;
+    assert_eq!((parent.code, parent.message()), (400, "Name parameter invalid: \"..\": may not be '..'"));
+    assert_eq!(cluster.send(Method::HEAD, "/api/v1/namespaces/default", &[], "").await.code, 405);
     assert_eq!(cluster.post("/api/v1/pods", pod("p")).await.code, 405);
     assert_eq!(cluster.post(&format!("{PODS}/p"), pod("p")).await.code, 405);
     let unknown = cluster.get("/api/v1/pods?fieldSelector=spec.color%3Dred").await;

@@ -241,6 +241,17 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn refusals_are_told_in_the_words_of_go() {
+        for (code, body, want) in [
+            (404, "x", "the server could not find the requested resource"),
+            (500, "down", "an error on the server (\"down\") has prevented the request from succeeding"),
+            (302, "", "the server responded with the status code 302 but did not return more information"),
+        ] {
+            assert_eq!(refusal(code, body.as_bytes()), want);
+        }
+    }
+
+    #[test]
     fn endpoints_come_from_urls_and_services() {
         for (config, want) in [
             (json!({"url": "https://127.0.0.1:9443/mutate"}), ("127.0.0.1", 9443, "/mutate")),
