@@ -52,9 +52,6 @@ pub(crate) struct Step {
     /// Compares only these parts of the answer: pointers whose `[key=value]` finds an item of a list.
     #[serde(default)]
     pub(crate) pick: Vec<String>,
-    /// The order of several faults is chance: Go's maps have none.
-    #[serde(default)]
-    pub(crate) unordered: bool,
     /// What both servers must answer.
     pub(crate) status: Option<u16>,
 }
