@@ -1,4 +1,6 @@
 //! The scheduling engine: cluster events in, decisions out. No I/O, no clock, no async.
 
 pub mod framework;
+pub mod intern;
 pub mod queue;
+pub mod requests;
