@@ -2,5 +2,6 @@
 
 pub mod framework;
 pub mod intern;
+pub mod pod;
 pub mod queue;
 pub mod requests;
