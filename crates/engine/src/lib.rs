@@ -1,5 +1,6 @@
 //! The scheduling engine: cluster events in, decisions out. No I/O, no clock, no async.
 
+pub mod cluster;
 pub mod framework;
 pub mod intern;
 pub mod pod;
