@@ -3,6 +3,8 @@
 pub mod cluster;
 pub mod framework;
 pub mod intern;
+pub mod number;
+pub mod plugins;
 pub mod pod;
 pub mod queue;
 pub mod requests;

@@ -110,6 +110,14 @@ impl Status {
         Status::new(Code::Error, plugin, Reason::new(reason))
     }
 
+    /// Whether users would read the same: numbers aside.
+    pub fn reads_like(&self, other: &Status) -> bool {
+        self.code == other.code
+            && self.plugin == other.plugin
+            && self.reasons.len() == other.reasons.len()
+            && self.reasons.iter().zip(&other.reasons).all(|(a, b)| a.text == b.text)
+    }
+
     pub fn skip() -> Status {
         Status { code: Code::Skip, reasons: Vec::new(), plugin: "" }
     }
