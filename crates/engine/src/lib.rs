@@ -7,4 +7,6 @@ pub mod number;
 pub mod plugins;
 pub mod pod;
 pub mod queue;
+pub mod random;
 pub mod requests;
+pub mod schedule;

@@ -15,16 +15,45 @@ pub struct Sieve {
 }
 
 impl Sieve {
-    pub fn new(rows: Vec<Row>) -> Sieve {
-        Sieve { left: rows, ..Sieve::default() }
-    }
-
     pub fn left(&self) -> &[Row] {
         &self.left
     }
 
-    pub fn into_left(self) -> Vec<Row> {
-        self.left
+    /// More rows to judge; those left before must have been taken.
+    pub fn refill(&mut self, rows: Vec<Row>) {
+        self.left = rows;
+    }
+
+    /// The rows that passed.
+    pub fn take_left(&mut self) -> Vec<Row> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Takes rows out that are judged by another way.
+    pub fn set_aside(&mut self, mut is_meant: impl FnMut(Row) -> bool) -> Vec<Row> {
+        let (aside, left) = std::mem::take(&mut self.left).into_iter().partition(|row| is_meant(*row));
+        self.left = left;
+        aside
+    }
+
+    /// The verdict on a row that was set aside.
+    pub fn judge(&mut self, row: Row, verdict: Result<(), Status>) {
+        match verdict {
+            Ok(()) => self.left.push(row),
+            Err(status) => {
+                let number = self.verdict(status);
+                self.rejected.push((row, number));
+            }
+        }
+    }
+
+    pub fn sort_left_by_key<K: Ord>(&mut self, key: impl Fn(Row) -> K) {
+        self.left.sort_by_key(|row| key(*row));
+    }
+
+    /// A failure among the verdicts.
+    pub fn first_error(&self) -> Option<&Status> {
+        self.verdicts.iter().find(|status| !status.code.is_rejected())
     }
 
     /// Keeps the rows that pass.
