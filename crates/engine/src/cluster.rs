@@ -12,10 +12,13 @@ use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
 use crate::intern::{Names, Sym};
-use crate::pod::{Compiler, Pod};
+use crate::pod::term::PodSet;
+use crate::pod::{Class, Compiler, Pod};
 
 pub mod columns;
+pub mod domains;
 mod ledger;
+pub mod matching;
 mod node;
 pub mod order;
 mod recount;
@@ -52,6 +55,8 @@ pub struct Cluster {
     pods: ledger::Ledger,
     taints: node::TaintSets,
     images: HashMap<Sym, Image>,
+    domains: domains::Domains,
+    matching: matching::Matching,
     log: ChangeLog,
 }
 
@@ -141,6 +146,7 @@ impl Cluster {
         let mut node = Node::read(object, &mut self.names, &mut self.resources);
         node.taint_set = self.taints.share(&node.taints);
         let allocatable = node.allocatable.clone();
+        self.leave_domains(row);
         self.count_images(row, false);
         let old = &mut self.nodes[row.index()];
         let is_new = !old.is_real;
@@ -149,6 +155,8 @@ impl Cluster {
         let released = std::mem::replace(old, node);
         self.taints.release(released.taint_set, released.is_real);
         self.count_images(row, true);
+        self.domains.set_node(row, &self.nodes[row.index()], &self.names);
+        self.matching.shift(row, 1, &self.domains);
         self.columns.set_node(row, &allocatable, &self.nodes[row.index()], &self.resources);
         match is_new {
             true => self.order.add(row, &new_zone),
@@ -165,6 +173,8 @@ impl Cluster {
             return false;
         };
         self.count_images(row, false);
+        self.leave_domains(row);
+        self.matching.shift(row, 1, &self.domains);
         let zone = self.nodes[row.index()].zone.clone();
         self.order.remove(row, &zone);
         let node = &mut self.nodes[row.index()];
@@ -218,8 +228,62 @@ impl Cluster {
         self.log.push(row);
     }
 
+    /// Takes a row out of the domains it is in. A ghost is in none, and counts as without labels.
+    fn leave_domains(&mut self, row: Row) {
+        self.matching.shift(row, -1, &self.domains);
+        if self.nodes[row.index()].is_real {
+            self.domains.unset_node(row);
+        }
+    }
+
+    /// Follows everything that placing a pod of this class depends on. To be called before an attempt.
+    pub fn attend(&mut self, class: &Arc<Class>) {
+        let preferred = class.preferred_pods.iter().map(|weighted| &weighted.term);
+        for term in class.affinity.iter().chain(&class.anti_affinity).chain(preferred) {
+            self.follow(&term.pods, term.topology_key);
+        }
+        for constraint in &class.spread {
+            self.follow(&Arc::new(constraint.pods(&class.namespace)), constraint.topology_key);
+        }
+        self.matching.meant_by(class, &self.names);
+    }
+
+    /// Counts the pods of a set per domain of a key from now on.
+    pub fn follow(&mut self, set: &Arc<PodSet>, key: Sym) {
+        self.follow_key(key);
+        self.matching.follow(set, key, &self.names, &self.domains);
+    }
+
+    fn follow_key(&mut self, key: Sym) {
+        if !self.domains.knows(key) {
+            let real = self.nodes.iter().enumerate().filter(|(_, node)| node.is_real);
+            self.domains.follow(key, &self.names, real.map(|(at, node)| (Row::at(at), node)));
+        }
+    }
+
+    pub fn domains(&self) -> &domains::Domains {
+        &self.domains
+    }
+
+    pub fn matching(&self) -> &matching::Matching {
+        &self.matching
+    }
+
+    /// A namespace has these labels now.
+    pub fn set_namespace(&mut self, name: &str, labels: std::collections::BTreeMap<String, String>) {
+        self.matching.set_namespace(name, labels, &self.names, &self.domains);
+    }
+
+    fn count_matches(&mut self, row: Row, pod: &Arc<Pod>, by: i64) {
+        for key in matching::Matching::held_keys(&pod.class).collect::<Vec<Sym>>() {
+            self.follow_key(key);
+        }
+        self.matching.count(&pod.class, pod.is_deleting, row, by, &self.names, &self.domains);
+    }
+
     /// Puts a pod's amounts on its row.
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
+        self.count_matches(row, pod, 1);
         self.columns.add(row, &pod.class.requests, 1, &self.resources);
         self.nodes[row.index()].pods.add(pod);
         self.touch(row);
@@ -227,6 +291,7 @@ impl Cluster {
 
     /// Takes a pod's amounts off its row.
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
+        self.count_matches(row, pod, -1);
         self.columns.add(row, &pod.class.requests, -1, &self.resources);
         self.nodes[row.index()].pods.remove(pod);
         self.touch(row);

@@ -95,7 +95,11 @@ impl Cluster {
                 assumed: self.node(held.row).name.to_string(),
                 actual: pod.node.to_string(),
             }),
-            Some(held) if held.life == Life::Confirmed && Arc::ptr_eq(&held.pod.class, &pod.class) => {
+            Some(held)
+                if held.life == Life::Confirmed
+                    && Arc::ptr_eq(&held.pod.class, &pod.class)
+                    && held.pod.is_deleting == pod.is_deleting =>
+            {
                 // The amounts are the same; only the record is new.
                 self.replace_record(pod, row);
                 return None;

@@ -11,10 +11,14 @@ fn node(name: &str, labels: serde_json::Value) -> core::Node {
 }
 
 fn pod(name: &str, node: &str, cpu: &str) -> core::Pod {
-    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "d", "uid": name}, "spec": {
+    serde_json::from_value(
+        json!({"metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"app": "a"}}, "spec": {
         "nodeName": node,
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "z", "labelSelector": {"matchLabels": {"app": "a"}}}]}},
         "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "example.com/x": "1"}},
-            "ports": [{"containerPort": 1, "hostPort": 80}]}]}}))
+            "ports": [{"containerPort": 1, "hostPort": 80}]}]}}),
+    )
     .unwrap()
 }
 
@@ -145,6 +149,32 @@ proptest! {
             let real = (0..4).filter(|n| cluster.row(&format!("n{n}")).is_some_and(|row| cluster.node(row).is_real));
             prop_assert_eq!(real.count(), cluster.node_count());
             prop_assert_eq!(cluster.visiting_order().len(), cluster.node_count());
+            check_matches(&mut cluster);
         }
     }
+}
+
+/// Every followed count equals one made from the pods.
+fn check_matches(cluster: &mut Cluster) {
+    let wanted = Arc::new(cluster.compile(&pod("asking", "", "1")));
+    cluster.attend(&wanted.class);
+    let term = &wanted.class.anti_affinity[0];
+    let matching = cluster.matching();
+    let id = matching.set(&term.pods).unwrap();
+    let held = matching.known_meant_by(&wanted.class);
+    let column = cluster.domains().key(term.topology_key).unwrap();
+    let mut rows: HashMap<Row, i64> = HashMap::new();
+    let mut domains = vec![0i64; column.len()];
+    for held in cluster.all_held() {
+        *rows.entry(held.row).or_default() += 1;
+        domains[super::domains::at(column.of(held.row))] += 1;
+    }
+    let all = matching.all(id);
+    assert_eq!(all.rows().collect::<HashMap<Row, i64>>(), rows);
+    let mut counted = all.by_domain(term.topology_key).unwrap().to_vec();
+    counted.resize(domains.len(), 0);
+    assert_eq!(counted, domains);
+    assert!(held.len() <= 1);
+    let holders: i64 = held.iter().map(|id| matching.holders(*id).total()).sum();
+    assert_eq!(holders, i64::try_from(cluster.pod_count()).unwrap());
 }

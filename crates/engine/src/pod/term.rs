@@ -43,3 +43,14 @@ pub struct SpreadConstraint {
     pub honors_affinity: bool,
     pub honors_taints: bool,
 }
+
+impl SpreadConstraint {
+    /// The pods that count, for a pod of this namespace.
+    pub fn pods(&self, namespace: &Arc<str>) -> PodSet {
+        PodSet {
+            namespaces: [namespace.clone()].into(),
+            namespace_selector: None,
+            selector: self.selector.clone(),
+        }
+    }
+}
