@@ -239,8 +239,13 @@ impl Cluster {
     /// Follows everything that placing a pod of this class depends on. To be called before an attempt.
     pub fn attend(&mut self, class: &Arc<Class>) {
         let preferred = class.preferred_pods.iter().map(|weighted| &weighted.term);
-        for term in class.affinity.iter().chain(&class.anti_affinity).chain(preferred) {
+        for term in class.anti_affinity.iter().chain(preferred) {
             self.follow(&term.pods, term.topology_key);
+        }
+        for term in &class.affinity {
+            if let Some(together) = &class.together {
+                self.follow(together, term.topology_key);
+            }
         }
         for constraint in &class.spread {
             self.follow(&Arc::new(constraint.pods(&class.namespace)), constraint.topology_key);

@@ -67,6 +67,8 @@ pub struct Class {
     pub pinned: Option<Box<[Box<str>]>>,
     pub preferred_nodes: Option<Arc<PreferredTerms>>,
     pub affinity: Box<[PodTerm]>,
+    /// The pods that all terms of `affinity` speak of.
+    pub together: Option<Arc<term::PodSet>>,
     pub anti_affinity: Box<[PodTerm]>,
     /// Anti-affinity is in it with negative weights.
     pub preferred_pods: Box<[WeightedTerm]>,

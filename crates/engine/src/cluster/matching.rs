@@ -24,6 +24,11 @@ pub struct SetId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HeldId(u32);
 
+impl HeldId {
+    /// A term that only pods of a simulation hold.
+    pub const NONE: HeldId = HeldId(u32::MAX);
+}
+
 /// What a held term means to other pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
@@ -193,7 +198,9 @@ pub fn is_in(
         |selector: &koord_api::selector::Selector| selector.matches(namespace_labels.unwrap_or(&empty));
     let is_near = set.namespaces.iter().any(|name| **name == *class.namespace)
         || set.namespace_selector.as_ref().is_some_and(by_labels);
-    is_near && set.selector.matches(&ClassLabels { class, names })
+    is_near
+        && set.selector.matches(&ClassLabels { class, names })
+        && set.and.iter().all(|also| is_in(class, also, names, namespace_labels))
 }
 
 impl Matching {
@@ -226,6 +233,11 @@ impl Matching {
         followed.all.follow(key, domains);
         followed.deleting.follow(key, domains);
         id
+    }
+
+    /// Whether pods of a class are in a set, followed or not.
+    pub fn contains(&self, set: &PodSet, class: &Class, names: &Names) -> bool {
+        is_in(class, set, names, self.namespaces.get(&*class.namespace))
     }
 
     pub fn set(&self, set: &PodSet) -> Option<SetId> {

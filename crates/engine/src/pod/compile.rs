@@ -8,7 +8,7 @@ use koord_api::pod::is_sidecar;
 use koord_api::resource::ResourceTable;
 use koord_api::selector::{PreferredTerms, RequiredNodeAffinity, Selector};
 
-use super::term::{PodSet, PodTerm, SpreadConstraint, WeightedTerm};
+use super::term::{PodSet, PodTerm, SpreadConstraint, WeightedTerm, all_of};
 use super::{Class, HostPort, Owner, Pod, PodKey, Toleration, Volume};
 use crate::intern::{Names, Sym};
 use crate::requests;
@@ -100,6 +100,7 @@ fn class(
         pinned: pinned(affinity),
         node_affinity: (!required.is_everything()).then(|| Arc::new(required)),
         preferred_nodes: preferred.filter(|terms| *terms != PreferredTerms::default()).map(Arc::new),
+        together: all_of(&pods),
         affinity: pods,
         anti_affinity: anti,
         preferred_pods,
@@ -267,6 +268,7 @@ impl Terms<'_> {
             namespace_selector: term.namespace_selector.as_ref().map(read),
             // Without a selector no pod is meant.
             selector: term.label_selector.as_ref().map_or_else(Selector::nothing, read),
+            and: Box::default(),
         };
         PodTerm { pods: Arc::new(pods), topology_key: self.names.intern(&term.topology_key) }
     }

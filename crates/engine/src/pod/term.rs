@@ -14,6 +14,8 @@ pub struct PodSet {
     /// None means no further namespaces; one that matches everything means all.
     pub namespace_selector: Option<Selector>,
     pub selector: Selector,
+    /// Only pods that are in all of these, too.
+    pub and: Box<[Arc<PodSet>]>,
 }
 
 /// A required affinity or anti-affinity term.
@@ -51,6 +53,19 @@ impl SpreadConstraint {
             namespaces: [namespace.clone()].into(),
             namespace_selector: None,
             selector: self.selector.clone(),
+            and: Box::default(),
+        }
+    }
+}
+
+/// The pods that every term speaks of; none without terms.
+pub fn all_of(terms: &[PodTerm]) -> Option<Arc<PodSet>> {
+    match terms {
+        [] => None,
+        [one] => Some(one.pods.clone()),
+        [first, rest @ ..] => {
+            let and = rest.iter().map(|term| term.pods.clone()).collect();
+            Some(Arc::new(PodSet { and, ..(*first.pods).clone() }))
         }
     }
 }
