@@ -36,7 +36,7 @@ impl Row {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 
-    fn at(index: usize) -> Row {
+    pub fn from_index(index: usize) -> Row {
         Row(u32::try_from(index).expect("fewer than 2^32 nodes"))
     }
 }
@@ -195,7 +195,7 @@ impl Cluster {
         let row = self.free.pop().unwrap_or_else(|| {
             self.nodes.push(Node::default());
             self.columns.grow();
-            Row::at(self.nodes.len() - 1)
+            Row::from_index(self.nodes.len() - 1)
         });
         self.nodes[row.index()] = Node { name: name.into(), ..Node::default() };
         self.rows.insert(name.into(), row);
@@ -262,7 +262,7 @@ impl Cluster {
     fn follow_key(&mut self, key: Sym) {
         if !self.domains.knows(key) {
             let real = self.nodes.iter().enumerate().filter(|(_, node)| node.is_real);
-            self.domains.follow(key, &self.names, real.map(|(at, node)| (Row::at(at), node)));
+            self.domains.follow(key, &self.names, real.map(|(at, node)| (Row::from_index(at), node)));
         }
     }
 
