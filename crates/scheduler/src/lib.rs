@@ -1,0 +1,1 @@
+//! koord-scheduler: the engine on Kubernetes. Watches in, bindings and patches out.
