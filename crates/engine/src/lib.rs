@@ -2,3 +2,4 @@
 
 pub mod framework;
 pub mod queue;
+pub mod time;
