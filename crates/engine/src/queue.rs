@@ -100,6 +100,7 @@ impl<H: Host> Queue<H> {
     ///
     /// One that is queued already stays where it is and only gets its new content; one of the same name but
     /// another UID takes the other's place.
+    // Differs: upstream starts a fresh record, so that a duplicate event undoes attempts and backoff.
     pub fn add(&mut self, host: &mut H, pod: Pod<H::Content>, now: Time) -> QueueName {
         let now = self.observe(now);
         if let Some(slot) = self.store.find(&pod.key) {
@@ -123,10 +124,9 @@ impl<H: Host> Queue<H> {
             let mut record = self.remove_record(slot);
             record.attempts = record.attempts.saturating_add(1);
             // The same pod twice: the one in flight will come back or be bound; this one goes.
-            if self.in_flight.contains(&record.pod.uid) {
+            if !self.in_flight.start(&record.pod.key, &record.pod.uid, now) {
                 continue;
             }
-            self.in_flight.start(record.pod.key.clone(), record.pod.uid.clone(), now);
             self.cycle += 1;
             record.start_attempt(self.cycle);
             record.since = now;
@@ -153,6 +153,7 @@ impl<H: Host> Queue<H> {
     }
 
     /// The pod is gone or has a node. One of the same name but another UID stays.
+    // Differs: upstream goes by the name alone, and a late deletion takes the new pod with it.
     pub fn delete(&mut self, host: &H, key: &PodKey, uid: &PodUid) {
         self.nominator.delete(uid);
         if let Some(slot) = self.store.find(key)
@@ -164,6 +165,7 @@ impl<H: Host> Queue<H> {
     }
 
     /// Nothing is taken out any more.
+    // Differs: upstream still gives out what is active.
     pub fn close(&mut self) {
         self.is_closed = true;
         self.in_flight.clear();
@@ -190,7 +192,7 @@ impl<H: Host> Queue<H> {
     }
 
     /// The pods that are promised the node, in the order of nomination.
-    pub fn nominated_on(&self, node: &str) -> &[Nominated] {
+    pub fn nominated_on(&self, node: &NodeName) -> &[Nominated] {
         self.nominator.on_node(node)
     }
 

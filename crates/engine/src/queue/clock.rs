@@ -81,6 +81,7 @@ impl<H: Host> Queue<H> {
             self.clock.latest = Some(now);
             return now;
         }
+        // Differs: upstream's pods wait until the old time comes again.
         // Whole seconds keep the ends of backoffs at whole seconds.
         let shift = Duration::from_secs(back.as_secs() + u64::from(back.subsec_nanos() > 0));
         for record in self.store.iter_mut() {

@@ -77,6 +77,7 @@ impl Counts {
         *self.incoming.entry((queue, cause.clone())).or_default() += 1;
     }
 
+    // Differs: upstream counts refusals, and pods that are deleted stay counted.
     pub(super) fn hold(&mut self, profile: ProfileId, plugins: PluginSet) {
         for plugin in plugins.iter() {
             *self.unschedulable.entry((profile, plugin)).or_default() += 1;

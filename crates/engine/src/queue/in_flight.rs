@@ -3,6 +3,7 @@
 //! A pod that comes back refused is judged by the events since it was taken out. Events that no pod in
 //! flight is older than are dropped. Spec: scheduler-core 1.2.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::record::{PodKey, PodUid};
@@ -10,7 +11,7 @@ use crate::framework::event::Event;
 use crate::time::Time;
 
 /// How many events are kept at most. A pod can wait on Permit for many minutes in a busy cluster; one that
-/// misses events because of this bound is simply tried again.
+/// misses events because of this bound is simply tried again. Differs: upstream keeps all.
 const EVENTS_MAX: usize = 1 << 16;
 
 /// A pod that was taken out and is not done yet.
@@ -96,10 +97,16 @@ impl<C> InFlight<C> {
         self.pods.values()
     }
 
-    pub(super) fn start(&mut self, key: PodKey, uid: PodUid, now: Time) {
-        self.by_uid.insert(uid.clone(), self.next_pod);
-        self.pods.insert(self.next_pod, Flying { key, uid, since: now, start: self.next_event });
+    /// A pod was taken out; false, and nothing is changed, when it is in flight already.
+    pub(super) fn start(&mut self, key: &PodKey, uid: &PodUid, now: Time) -> bool {
+        let Entry::Vacant(entry) = self.by_uid.entry(uid.clone()) else {
+            return false;
+        };
+        entry.insert(self.next_pod);
+        let flying = Flying { key: key.clone(), uid: uid.clone(), since: now, start: self.next_event };
+        self.pods.insert(self.next_pod, flying);
         self.next_pod += 1;
+        true
     }
 
     pub(super) fn done(&mut self, uid: &PodUid) -> bool {
@@ -177,7 +184,7 @@ mod tests {
     }
 
     fn start(list: &mut InFlight<usize>, uid: &str) {
-        list.start(format!("ns/{uid}").as_str().into(), uid.into(), Time::default());
+        assert!(list.start(&PodKey::new("ns", uid), &uid.into(), Time::default()));
     }
 
     #[test]

@@ -109,6 +109,7 @@ impl<H: Host> Queue<H> {
         let now = self.observe(now);
         let PodUpdate { pod, was_nominated, events, change, is_relevant } = update;
         if self.in_flight.contains(&pod.uid) {
+            // Differs: without hints, upstream queues the pod a second time.
             self.move_cycle = Some(self.cycle);
             let events = events.iter().filter(|_| self.options.uses_hints);
             for event in events.cloned() {

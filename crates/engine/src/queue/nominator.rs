@@ -39,7 +39,7 @@ impl Nominator {
     }
 
     /// In the order of nomination.
-    pub(super) fn on_node(&self, node: &str) -> &[Nominated] {
+    pub(super) fn on_node(&self, node: &NodeName) -> &[Nominated] {
         self.by_node.get(node).map_or(&[], Vec::as_slice)
     }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     fn on(nominator: &Nominator, node: &str) -> Vec<String> {
-        nominator.on_node(node).iter().map(|n| n.uid.to_string()).collect()
+        nominator.on_node(&node.into()).iter().map(|n| n.uid.to_string()).collect()
     }
 
     fn node(name: &str) -> Nominating {

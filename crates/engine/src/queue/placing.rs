@@ -298,6 +298,7 @@ impl<H: Host> Queue<H> {
         let holder = record.gate.as_ref().map(|gate| gate.plugin);
         let configured =
             self.profiles.get(usize::from(record.pod.profile.0)).map(|p| p.pre_enqueue.as_slice());
+        // Differs: upstream asks them in random order.
         let others = configured.unwrap_or_default().iter().copied().filter(|plugin| Some(*plugin) != holder);
         let gate = holder.into_iter().chain(others).find_map(|plugin| {
             let status = host.pre_enqueue(plugin, record).err()?;

@@ -2,48 +2,91 @@
 //!
 //! The pod's content is the owner's; the queue only hands it back. Spec: scheduler-core 1.1.
 
-use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::framework::plugin_set::{PluginId, PluginSet};
 use crate::framework::status::Status;
 use crate::time::Time;
 
-/// Text that is cheap to copy and means one thing only.
+/// Text that is cheap to copy, compare and hash.
+#[derive(Clone)]
+struct Name {
+    text: Arc<str>,
+    /// Of the text; the same in every run.
+    hash: u64,
+}
+
+impl Name {
+    fn new(text: Arc<str>) -> Name {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        Name { hash: hasher.finish(), text }
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Name) -> bool {
+        self.hash == other.hash && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Name) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Name) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+/// A name that means one thing only.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(Arc<str>);
+        pub struct $name(Name);
 
         impl $name {
             pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl Borrow<str> for $name {
-            fn borrow(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl From<&str> for $name {
-            fn from(text: &str) -> $name {
-                $name(text.into())
+                &self.0.text
             }
         }
 
         impl From<Arc<str>> for $name {
             fn from(text: Arc<str>) -> $name {
-                $name(text)
+                $name(Name::new(text))
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> $name {
+                $name(Name::new(text.into()))
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                f.write_str(self.as_str())
             }
         }
     };
@@ -64,7 +107,7 @@ name! {
 
 impl PodKey {
     pub fn new(namespace: &str, name: &str) -> PodKey {
-        PodKey(format!("{namespace}/{name}").into())
+        PodKey(Name::new(format!("{namespace}/{name}").into()))
     }
 }
 

@@ -187,7 +187,7 @@ fn deleting_removes_the_pod_wherever_it_is() {
         assert_eq!(world.place("a"), name, "another pod's deletion");
         world.queue.delete(&world.fake, &key("a"), &"a".into());
         assert_eq!(world.place("a"), if name == "in flight" { name } else { "nowhere" });
-        assert!(world.queue.nominated_on("n1").is_empty(), "{name}");
+        assert!(world.queue.nominated_on(&"n1".into()).is_empty(), "{name}");
         assert_eq!(world.queue.pending(), Pending::default(), "{name}");
         assert!(world.queue.unschedulable().values().all(|count| *count == 0), "{name}");
     }
@@ -200,7 +200,7 @@ fn a_pod_named_by_next_pod_was_never_popped() {
     let record = world.queue.take(&world.fake, &key("a"), world.now).unwrap();
     assert_eq!((record.attempts, world.queue.cycle()), (0, 0));
     assert_eq!(world.queue.in_flight().count(), 0);
-    assert_eq!(world.queue.nominated_on("n1").len(), 1, "its nomination stays");
+    assert_eq!(world.queue.nominated_on(&"n1".into()).len(), 1, "its nomination stays");
     world.flying.insert("a".to_owned(), record);
     assert_eq!(world.fail("a", &[DEAF], &[]), Ok(QueueName::Backoff), "never directly the pool");
     assert!(world.queue.take(&world.fake, &key("none"), world.now).is_none());
@@ -233,7 +233,7 @@ fn nominations_come_with_the_pod_and_follow_its_updates() {
         world.queue.add(&mut world.fake, nominated(name, "n1"), world.now);
     }
     let on = |world: &World, node: &str| -> Vec<String> {
-        world.queue.nominated_on(node).iter().map(|n| n.uid.to_string()).collect()
+        world.queue.nominated_on(&node.into()).iter().map(|n| n.uid.to_string()).collect()
     };
     assert_eq!(on(&world, "n1"), ["a"], "not one that is held, not one that has a node");
     assert_eq!(world.queue.nominations().count(), 1);
