@@ -5,7 +5,9 @@
 
 pub mod cycle;
 pub mod event;
+pub mod hint;
 pub mod hooks;
+pub mod plugin_set;
 pub mod sieve;
 pub mod status;
 pub mod view;

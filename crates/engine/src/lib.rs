@@ -10,3 +10,4 @@ pub mod queue;
 pub mod random;
 pub mod requests;
 pub mod schedule;
+pub mod time;

@@ -2,6 +2,7 @@
 
 mod command;
 mod role;
+mod sandbox;
 
 use std::ffi::OsString;
 use std::path::Path;

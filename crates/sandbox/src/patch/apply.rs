@@ -211,6 +211,7 @@ fn check_config(config: &Value, context: &Context<'_>) -> Result<(), ApplyError>
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     if version != context.api_version || kind != context.kind {
+        let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
         return Err(ApplyError::BadRequest(format!("invalid object type: {version}, Kind={kind}")));
     }
     if config.pointer("/metadata/managedFields").is_some_and(|value| !value.is_null()) {
@@ -231,6 +232,8 @@ fn check_config(config: &Value, context: &Context<'_>) -> Result<(), ApplyError>
             format!("errors:\n{}", several.iter().map(|text| format!("  {text}\n")).collect::<String>())
         }
     };
+    // The core group is written with its slash.
+    let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
     Err(ApplyError::Failed(format!(
         "failed to create typed patch object ({}/{}; {version}, Kind={kind}): {list}",
         meta("namespace"),
