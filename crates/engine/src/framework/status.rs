@@ -44,13 +44,34 @@ pub struct Reason {
 pub enum Facts {
     None,
     /// Amounts in the resource's own units (milli for cpu).
-    Shortage { resource: Box<str>, wanted: i64, used: i64, allocatable: i64 },
-    Taint { key: Box<str>, value: Box<str>, effect: Box<str> },
-    Port { protocol: Box<str>, address: Box<str>, port: i32 },
+    Shortage {
+        resource: Box<str>,
+        wanted: i64,
+        used: i64,
+        allocatable: i64,
+    },
+    Taint {
+        key: Box<str>,
+        value: Box<str>,
+        effect: Box<str>,
+    },
+    Port {
+        protocol: Box<str>,
+        address: Box<str>,
+        port: i32,
+    },
     /// A topology domain and how many pods it has, how many it may have.
-    Domain { key: Box<str>, value: Box<str>, count: i64, limit: i64 },
+    Domain {
+        key: Box<str>,
+        value: Box<str>,
+        count: i64,
+        limit: i64,
+    },
     /// Another object is in the way.
-    Object { kind: &'static str, name: Box<str> },
+    Object {
+        kind: &'static str,
+        name: Box<str>,
+    },
 }
 
 impl Reason {
