@@ -146,14 +146,16 @@ fn complete_profile(
 ) -> CompletedProfile {
     let mut custom = raw.plugins.sets();
     let mut args: Vec<PluginArgs> = Vec::new();
-    for (index, (config, given)) in raw.plugin_config.into_iter().zip(given).enumerate() {
-        if matches!(given, GivenArgs::Other(_)) && plugins::find(&config.name).is_none() {
-            warnings.push(format!("there is no plugin {}; its arguments are ignored", config.name));
-        }
-        args.push(PluginArgs { plugin: config.name, index: Some(index), args: given });
+    for (index, (config, args_given)) in raw.plugin_config.into_iter().zip(given).enumerate() {
+        args.push(PluginArgs { plugin: config.name, index: Some(index), args: args_given });
     }
     if version != Version::V1 {
         drop_removed(&mut custom, &mut args, warnings);
+    }
+    for PluginArgs { plugin, args, .. } in &args {
+        if matches!(args, GivenArgs::Other(_)) && plugins::find(plugin).is_none() {
+            warnings.push(format!("there is no plugin {plugin}; its arguments are ignored"));
+        }
     }
     let mut plugins = PluginSets::defaults().merge(&custom);
     plugins.add_default_pre_bind();

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub(super) struct Fault {
     /// The field, such as `profiles[0].schedulerName`; where a file is at hand it gives the line.
-    pub path: String,
+    pub(super) path: String,
     /// The whole complaint, the field included where Kubernetes names it.
-    pub text: String,
+    pub(super) text: String,
 }
 
 impl fmt::Display for Fault {
