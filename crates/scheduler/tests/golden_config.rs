@@ -1,7 +1,6 @@
 //! The configurations under which the golden recordings were made: they load, expand as written beside them, and
 //! kube-scheduler's own is written as kube-scheduler writes it.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use koord_api::gate::{Component, Gates};
@@ -19,20 +18,18 @@ fn config(name: &str) -> SchedulerConfig {
 }
 
 fn points(config: &SchedulerConfig) -> String {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for profile in &config.profiles {
-        writeln!(text, "profile {}", profile.scheduler_name).unwrap();
+        lines.push(format!("profile {}", profile.scheduler_name));
         for (point, list) in profile.points.iter() {
-            writeln!(text, "  {}", point.key()).unwrap();
-            for enabled in list {
-                match point {
-                    Point::Score => writeln!(text, "    {} {}", enabled.plugin, enabled.weight).unwrap(),
-                    _ => writeln!(text, "    {}", enabled.plugin).unwrap(),
-                }
-            }
+            lines.push(format!("  {}", point.key()));
+            lines.extend(list.iter().map(|enabled| match point {
+                Point::Score => format!("    {} {}", enabled.plugin, enabled.weight),
+                _ => format!("    {}", enabled.plugin),
+            }));
         }
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 #[test]
@@ -64,4 +61,48 @@ fn the_effective_configuration_is_kube_schedulers() {
     let (ours, theirs) = (kept(&written), kept(&theirs_text));
     let missing: Vec<&String> = theirs.iter().filter(|line| !ours.contains(line)).collect();
     assert_eq!(missing, ["    preBind: {}"]);
+}
+
+/// Lines of a good file in any order, with words of it exchanged: refused or taken, and what is taken is written so
+/// that it reads back.
+fn torn(lines: &[usize], words: &[(usize, usize)]) -> String {
+    let text = std::fs::read_to_string(data("koord.yaml")).unwrap_or_default();
+    let mut torn: Vec<String> = text.lines().map(str::to_owned).collect();
+    let count = torn.len();
+    for line in lines {
+        let line = torn.remove(line % torn.len().max(1));
+        if line.len().is_multiple_of(2) {
+            torn.push(line);
+        }
+    }
+    for (at, value) in words {
+        let at = at % torn.len().max(1);
+        if let Some((key, _)) = torn[at].split_once(": ") {
+            let values =
+                ["-1", "0", "101", "x", "{}", "[]", "null", "'*'", "9223372036854775808", "1e3", "-1s"];
+            torn[at] = format!("{key}: {}", values[value % values.len()]);
+        }
+    }
+    assert!(torn.len() <= count);
+    torn.join("\n")
+}
+
+proptest::proptest! {
+    #[test]
+    fn nothing_breaks_the_reader(
+        lines in proptest::collection::vec(0_usize..200, 0..6),
+        words in proptest::collection::vec((0_usize..200, 0_usize..20), 0..6),
+    ) {
+        let gates = Gates::defaults(Component::Scheduler);
+        let read = |text: &str| koord_scheduler::config::parse(Path::new("a.yaml"), text, &Overrides::default(), &gates);
+        match read(&torn(&lines, &words)) {
+            Err(error) => assert!(!error.message.is_empty()),
+            Ok(config) => {
+                let written = config.to_yaml();
+                let again = read(&written).unwrap_or_else(|error| panic!("{error}\n{written}"));
+                assert_eq!(again.profiles, config.profiles);
+                assert_eq!(again.to_yaml(), written);
+            }
+        }
+    }
 }
