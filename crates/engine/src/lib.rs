@@ -6,6 +6,7 @@ pub mod intern;
 pub mod number;
 pub mod plugins;
 pub mod pod;
+pub mod profile;
 pub mod queue;
 pub mod random;
 pub mod requests;

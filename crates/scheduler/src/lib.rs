@@ -1,1 +1,4 @@
-//! koord-scheduler: the engine on Kubernetes. Watches in, bindings and patches out.
+//! The engine on Kubernetes: watches in, bindings and patches out.
+
+pub mod config;
+pub mod flags;
