@@ -1,6 +1,7 @@
 //! Everything we automate, in one place: `cargo xtask --help`.
 
 mod bench_kit;
+mod bench_sandbox;
 mod fuzz;
 mod r#gen;
 mod k8s;
@@ -48,6 +49,8 @@ enum Task {
 enum Bench {
     /// Memory of the watch cache at 150,000 pods
     Kit,
+    /// The sandbox's speed and memory beside real kube-apiserver and etcd
+    Sandbox,
 }
 
 fn main() -> ExitCode {
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Task::Gen { check } => r#gen::run(check),
         Task::K8s(command) => k8s::run(command),
         Task::Bench { what: Bench::Kit } => bench_kit::run(),
+        Task::Bench { what: Bench::Sandbox } => bench_sandbox::run(),
         Task::Fuzz(options) => fuzz::run(&options),
     };
     match result {

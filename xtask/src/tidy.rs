@@ -22,7 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("koord-testkit", &[]),
     ("koord-scheduler", &["koord-api", "koord-engine", "koord-kit"]),
     ("koord-sandbox", &["koord-api", "koord-kit"]),
-    ("koord", &["koord-api", "koord-kit", "koord-sandbox"]),
+    ("koord", &["koord-api", "koord-kit", "koord-sandbox", "koord-testkit"]),
     ("koord-e2e", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
     ("xtask", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
 ];
@@ -52,7 +52,7 @@ struct Source {
 
 impl Source {
     fn is_test(&self) -> bool {
-        self.path.contains("/tests/") || self.path.ends_with("/tests.rs") || self.path.ends_with("tidy.rs")
+        self.path.contains("/tests/") || self.path.ends_with("tests.rs") || self.path.ends_with("tidy.rs")
     }
 
     /// Numbered lines outside `mod tests` and comments.

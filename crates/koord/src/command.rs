@@ -11,6 +11,7 @@ use clap_complete::Shell;
 use koord_api::crd::generate::{self, Manifest};
 
 use crate::role::{self, ROLES};
+use crate::sandbox;
 
 /// Version and commit, as `koord --version` prints them.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KOORD_COMMIT"), ")");
@@ -35,6 +36,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
     match matches.subcommand() {
         Some(("completions", args)) => completions(args),
         Some(("crds", args)) => crds(args),
+        Some(("sandbox", args)) => sandbox::run(args),
         Some((name, args)) => match ROLES.iter().find(|role| role.name == name) {
             Some(role) => (role.run)(args.get_many("words").unwrap_or_default().cloned().collect()),
             None => fail(&format!("unknown subcommand {name:?}")),
@@ -56,7 +58,8 @@ fn parser() -> Command {
                 .after_help("Example: koord completions bash > /etc/bash_completion.d/koord")
                 .arg(Arg::new("shell").required(true).value_parser(EnumValueParser::<Shell>::new())),
         )
-        .subcommand(crds_parser());
+        .subcommand(crds_parser())
+        .subcommand(sandbox::parser());
     for role in ROLES {
         parser = parser.subcommand(
             Command::new(role.name).about(role.about).disable_help_flag(true).arg(

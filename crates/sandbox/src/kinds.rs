@@ -19,12 +19,15 @@ mod apiextensions;
 mod apps;
 mod batch;
 mod cell;
+mod check;
 mod coordination;
 mod core;
 mod custom;
+mod diff;
 mod discovery;
 mod events;
 mod field;
+mod internal;
 mod jsonpath;
 pub mod meta;
 pub mod names;
@@ -32,15 +35,19 @@ mod pod_template;
 mod policy;
 mod rbac;
 mod resource;
+mod resources;
 mod reviews;
+mod rules;
 mod scheduling;
 mod storage;
+mod tree;
 
 pub use crate::schema::fault::quote;
 pub use crate::schema::{Fault, FieldError};
 pub use custom::{Custom, from_crd};
 pub use field::Path;
 pub use names::NameRule;
+pub(crate) use scheduling::system_priority_classes;
 
 /// Text of a built-in kind is static, that of a CRD is not.
 pub type Text = Cow<'static, str>;
@@ -72,6 +79,8 @@ pub struct Kind {
     pub orphans_by_default: bool,
     /// A delete answers with the object instead of a Status.
     pub returns_deleted: bool,
+    /// A creator may set the status, too.
+    pub status_on_create: bool,
     pub hooks: Hooks,
     /// Only of CRDs.
     pub custom: Option<Arc<Custom>>,
@@ -93,8 +102,12 @@ pub struct Hooks {
     /// Object, and the old one on update. Metadata is checked by the framework before.
     pub validate: fn(&Value, Option<&Value>) -> Vec<FieldError>,
     pub validate_status: fn(&Value, &Value) -> Vec<FieldError>,
+    /// Subresource, new, old: an update of one part has rules of its own. None: as any update.
+    pub validate_part: Option<fn(&str, &Value, &Value) -> Vec<FieldError>>,
     /// What Kubernetes' own admission plugins do to this kind: may look at other objects.
     pub admit: fn(&mut Admission<'_>) -> Result<(), ApiError>,
+    /// What they refuse, once the object is final and valid.
+    pub approve: fn(&Approval<'_>) -> Result<(), ApiError>,
     /// `Warning` headers for create (old is None) and update.
     pub warn: fn(&Value, Option<&Value>) -> Vec<String>,
     /// Fields a fieldSelector may name, besides metadata.name and metadata.namespace.
@@ -103,6 +116,8 @@ pub struct Hooks {
     pub field_names: &'static [&'static str],
     /// Cells, one per column, at this moment.
     pub row: fn(&Value, Timestamp) -> Vec<Value>,
+    /// What kubectl may filter rows by: Kubernetes marks pods that have ended.
+    pub row_conditions: fn(&Value) -> Option<Value>,
     /// Seconds of grace for a delete that asks for `requested`; None when the kind goes at once.
     pub grace: fn(&Value, Option<i64>) -> Option<i64>,
     /// Where what is stored and what this version shows differ.
@@ -126,11 +141,14 @@ impl Default for Hooks {
             prepare_status: |_, _| {},
             validate: |_, _| Vec::new(),
             validate_status: |_, _| Vec::new(),
+            validate_part: None,
             admit: |_| Ok(()),
+            approve: |_| Ok(()),
             warn: |_, _| Vec::new(),
             fields: |_| Vec::new(),
             field_names: &[],
             row: |_, _| Vec::new(),
+            row_conditions: |_| None,
             grace: |_, _| None,
             convert: None,
         }
@@ -147,6 +165,17 @@ pub struct Admission<'a> {
     pub user: &'a str,
     /// The new object; Null on delete.
     pub object: &'a mut Value,
+    pub old: Option<&'a Value>,
+}
+
+/// One write as it will be committed.
+pub struct Approval<'a> {
+    pub cluster: &'a dyn Cluster,
+    pub kind: &'a Kind,
+    pub operation: Operation,
+    /// Empty, or `status`, `resize`, …
+    pub subresource: &'a str,
+    pub object: &'a Value,
     pub old: Option<&'a Value>,
 }
 
@@ -274,6 +303,7 @@ impl Kind {
             unconditional_update: true,
             orphans_by_default: false,
             returns_deleted: false,
+            status_on_create: false,
             hooks: Hooks::default(),
             custom: None,
         }
@@ -339,6 +369,11 @@ impl Kind {
         self.custom.as_deref().map(|custom| &custom.schema)
     }
 
+    /// The shape of the whole object, metadata included.
+    pub fn typed_schema(&self) -> Option<&Schema> {
+        self.custom.as_deref().map(|custom| &custom.typed).or_else(|| self.builtin_schema())
+    }
+
     pub fn schema(&self) -> Option<&Schema> {
         self.custom_schema().or_else(|| self.builtin_schema())
     }
@@ -377,6 +412,21 @@ impl Kind {
             || self.custom.as_ref().is_some_and(|custom| custom.knows_field(field))
     }
 
+    /// What to say of a field that a selector may not name.
+    pub fn unknown_field(&self, field: &str) -> String {
+        match (self.group.as_ref(), self.kind.as_ref()) {
+            ("batch", "Job") => format!("field label {} not supported for Job", quote(field)),
+            ("resource.k8s.io", "ResourceSlice") => {
+                format!("field label not supported for {}, Kind={}: {field}", self.api_version(), self.kind)
+            }
+            _ if self.custom.is_none() && self.hooks.field_names.is_empty() => format!(
+                "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                quote(field)
+            ),
+            _ => format!("field label not supported: {field}"),
+        }
+    }
+
     /// Cells of a Table row, one per column.
     pub fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         match &self.custom {
@@ -387,7 +437,8 @@ impl Kind {
 
     /// Whether what is at rest is not what this version shows.
     pub fn converts(&self) -> bool {
-        self.hooks.convert.is_some() || self.custom.as_ref().is_some_and(|custom| !custom.is_storage)
+        let is_other = |custom: &Arc<Custom>| !custom.is_storage || custom.fills_on_read;
+        self.hooks.convert.is_some() || self.custom.as_ref().is_some_and(is_other)
     }
 
     pub fn from_storage(&self, object: &mut Value) {
@@ -396,6 +447,9 @@ impl Kind {
         }
         if self.custom.as_ref().is_some_and(|custom| !custom.is_storage) {
             object["apiVersion"] = Value::from(self.api_version());
+        }
+        if self.custom.as_ref().is_some_and(|custom| custom.fills_on_read) {
+            self.fill_defaults(object);
         }
     }
 
@@ -433,7 +487,8 @@ impl Kind {
     }
 
     pub fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
-        ApiError::invalid(&self.group, &self.kind, name, errors)
+        // The Event groups share their table, and the name of its group.
+        ApiError::invalid(&self.storage_group, &self.kind, name, errors)
     }
 }
 
@@ -586,8 +641,12 @@ mod tests {
             let object = serde_json::json!({"metadata": {"name": "a"}});
             let cells = (kind.hooks.row)(&object, Timestamp::UNIX_EPOCH);
             assert_eq!(cells.len(), kind.columns.len(), "{kind:?} cells match columns");
+            // Kinds that share a table share its fields, each under its own names.
+            let sharing =
+                |other: &&Arc<Kind>| other.storage_group == kind.storage_group && other.plural == kind.plural;
             for (field, _) in (kind.hooks.fields)(&object) {
-                assert!(kind.hooks.field_names.contains(&field), "{kind:?} lists {field}");
+                let is_known = registry.kinds().filter(sharing).any(|k| k.hooks.field_names.contains(&field));
+                assert!(is_known, "{kind:?} lists {field}");
             }
         }
     }

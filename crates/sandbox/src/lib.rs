@@ -2,8 +2,9 @@
 //!
 //! Read in this order. `store` keeps objects, `schema` knows their shape, `kinds` what each kind
 //! wants, `patch` changes them, `server` puts it on the wire, `status` is what it says when it
-//! refuses; `controllers` and `nodes` give life.
+//! refuses; `controllers` and `nodes` give life, `dump` reads clusters from files, `cluster` wires it all.
 
+pub mod cluster;
 pub mod controllers;
 pub mod dump;
 pub mod kinds;

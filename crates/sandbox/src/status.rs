@@ -169,6 +169,12 @@ impl ApiError {
         ApiError::new(415, "UnsupportedMediaType", message)
     }
 
+    /// The route of a resource knows no such content type.
+    pub fn unsupported_by_route() -> ApiError {
+        let text = "415: Unsupported Media Type";
+        ApiError::new(415, "UnsupportedMediaType", text).with_causes(Vec::new())
+    }
+
     pub fn too_large(message: &str) -> ApiError {
         let message = format!("Request entity too large: {message}");
         ApiError::new(413, "RequestEntityTooLarge", message)

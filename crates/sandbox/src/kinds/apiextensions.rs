@@ -1,8 +1,10 @@
-//! The apiextensions.k8s.io group.
+//! The apiextensions.k8s.io group: definitions of kinds. Their schemas are judged in `schema::crd`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Hooks, Kind};
+use super::{Hooks, Kind, meta, rules};
+
+mod validate;
 
 pub(super) fn kinds() -> Vec<Kind> {
     let mut definition =
@@ -12,18 +14,45 @@ pub(super) fn kinds() -> Vec<Kind> {
             .category("api-extensions")
             .generation()
             .status()
-            .hooks(Hooks { default: default_names, ..Hooks::default() });
+            .hooks(Hooks {
+                default,
+                prepare_create: note_stored_version,
+                prepare_update: |definition, _| note_stored_version(definition),
+                prepare_status: meta::reset_for_status,
+                validate: validate::definition,
+                validate_status: |definition, _| validate::status(definition),
+                ..Hooks::default()
+            });
     definition.unconditional_update = false;
     vec![definition]
 }
 
-fn default_names(definition: &mut Value) {
-    let names = &mut definition["spec"]["names"];
-    let Some(kind) = names["kind"].as_str().map(str::to_owned) else { return };
-    if names["singular"].as_str().is_none_or(str::is_empty) {
-        names["singular"] = Value::from(kind.to_lowercase());
+fn default(definition: &mut Value) {
+    let spec = &mut definition["spec"];
+    let names = &mut spec["names"];
+    let kind = rules::text(&names["kind"]).to_owned();
+    rules::default_text(names, "singular", &kind.to_lowercase());
+    if !kind.is_empty() {
+        rules::default_text(names, "listKind", &format!("{kind}List"));
     }
-    if names["listKind"].as_str().is_none_or(str::is_empty) {
-        names["listKind"] = Value::from(format!("{kind}List"));
+    rules::default(spec, "conversion", json!({"strategy": "None"}));
+    if spec["conversion"]["webhook"]["clientConfig"]["service"].is_object() {
+        rules::default(&mut spec["conversion"]["webhook"]["clientConfig"]["service"], "port", 443);
+    }
+    if rules::list(&definition["status"]["storedVersions"]).is_empty() {
+        note_stored_version(definition);
+    }
+}
+
+/// Objects may rest in every version that ever was the storage version.
+fn note_stored_version(definition: &mut Value) {
+    let versions = rules::list(&definition["spec"]["versions"]);
+    let Some(storage) = versions.iter().find(|version| version["storage"] == true) else { return };
+    let name = storage["name"].clone();
+    let stored = &mut definition["status"]["storedVersions"];
+    match stored.as_array_mut() {
+        Some(list) if list.contains(&name) => {}
+        Some(list) => list.push(name),
+        None => *stored = json!([name]),
     }
 }

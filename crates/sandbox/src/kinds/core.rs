@@ -1,74 +1,63 @@
-//! The core group.
+//! The core group: pods, nodes, namespaces, services, and what they use.
+//!
+//! One file per kind or family of kinds; `columns` has the Tables of all.
 
-use serde_json::{Value, json};
+mod binding;
+mod claim;
+mod columns;
+mod config;
+mod controller;
+mod endpoints;
+mod limit_range;
+mod namespace;
+mod node;
+mod pod;
+mod quota;
+mod service;
+mod service_account;
+mod volume;
 
-use super::{Hooks, Kind, Subresource, meta, names};
+use serde_json::Value;
 
-/// Seconds a pod may take to end when nobody says otherwise.
-const GRACE_SECONDS: i64 = 30;
+use super::{Admission, Kind, meta};
+use crate::status::ApiError;
 
 pub(super) fn kinds() -> Vec<Kind> {
-    let mut pod = Kind::builtin("v1", "Pod", "pods")
-        .short(&["po"])
-        .category("all")
-        .status()
-        .generation()
-        .subresource(Subresource::Binding)
-        .subresource(Subresource::Eviction)
-        .subresource(Subresource::EphemeralContainers)
-        .subresource(Subresource::Resize)
-        .hooks(Hooks {
-            prepare_create: |pod| pod["status"] = json!({"phase": "Pending"}),
-            grace: pod_grace,
-            fields: pod_fields,
-            field_names: &["spec.nodeName", "status.phase"],
-            ..Hooks::default()
-        });
-    pod.returns_deleted = true;
-    let mut namespace = Kind::builtin("v1", "Namespace", "namespaces")
-        .cluster_scoped()
-        .short(&["ns"])
-        .status()
-        .subresource(Subresource::Finalize)
-        .hooks(Hooks {
-            name: names::label,
-            prepare_create: prepare_namespace,
-            fields: |namespace| vec![("status.phase", text(&namespace["status"]["phase"]))],
-            field_names: &["status.phase"],
-            ..Hooks::default()
-        });
-    namespace.verbs = &["create", "delete", "get", "list", "patch", "update", "watch"];
-    namespace.returns_deleted = true;
     vec![
-        Kind::builtin("v1", "ConfigMap", "configmaps").short(&["cm"]),
-        namespace,
-        Kind::builtin("v1", "Node", "nodes").cluster_scoped().short(&["no"]).status(),
-        pod,
+        binding::kind(),
+        config::config_map(),
+        endpoints::kind(),
+        limit_range::kind(),
+        namespace::kind(),
+        node::kind(),
+        claim::kind(),
+        volume::kind(),
+        pod::kind(),
+        controller::pod_template(),
+        controller::replication_controller(),
+        quota::kind(),
+        config::secret(),
+        service_account::kind(),
+        service::kind(),
     ]
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-fn pod_fields(pod: &Value) -> Vec<(&'static str, String)> {
-    vec![("spec.nodeName", text(&pod["spec"]["nodeName"])), ("status.phase", text(&pod["status"]["phase"]))]
-}
-
-/// What was asked for or the pod's own period; none for a pod that is not on a node or has ended.
-fn pod_grace(pod: &Value, requested: Option<i64>) -> Option<i64> {
-    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(GRACE_SECONDS);
-    let is_placed = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
-    let is_over = ["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or_default());
-    match is_placed && !is_over {
-        true => Some(requested.unwrap_or(own)).map(|seconds| if seconds < 0 { 1 } else { seconds }),
-        false => Some(0),
+/// Keeps an object until nothing uses it any more.
+fn protect(object: &mut Value, finalizer: &str) {
+    let mut list: Vec<Value> = meta::finalizers(object).into_iter().map(Value::from).collect();
+    if !list.iter().any(|known| known == finalizer) {
+        list.push(finalizer.into());
+        meta::set(object, "finalizers", Some(Value::Array(list)));
     }
 }
 
-fn prepare_namespace(namespace: &mut Value) {
-    namespace["spec"] = json!({"finalizers": ["kubernetes"]});
-    namespace["status"] = json!({"phase": "Active"});
-    let name = meta::name(namespace).to_owned();
-    namespace["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(name);
+/// The name a refusal of admission speaks of.
+fn shown_name(object: &Value) -> &str {
+    let names = [meta::name(object), meta::text(object, "generateName")];
+    names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown")
+}
+
+/// What Kubernetes' admission plugins answer.
+fn refuse(admission: &Admission<'_>, plural: &str, why: &str) -> ApiError {
+    ApiError::forbidden("", plural, shown_name(admission.object), why)
 }

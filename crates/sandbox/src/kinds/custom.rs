@@ -6,13 +6,22 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::jsonpath::JsonPath;
-use super::{ALL_VERBS, Column, FieldError, Hooks, Kind, ScalePaths, Subresource, Text, meta};
-use crate::schema::{Schema, crd};
+use super::{Column, FieldError, Hooks, Kind, ScalePaths, Subresource, Text, meta, version_rank};
+use crate::schema::{Schema, builtin, crd};
+
+/// In the order in which discovery tells them.
+const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// What a CRD's kind needs beside its row: shape, columns, conversions.
 #[derive(Debug)]
 pub struct Custom {
     pub schema: Schema,
+    /// The same with apiVersion, kind and metadata: who owns what is told of all fields.
+    pub typed: Schema,
+    /// Stored objects may lack defaults that came later.
+    pub fills_on_read: bool,
+    /// What users of a deprecated version are told.
+    pub deprecation: Option<String>,
     /// The raw openAPIV3Schema, for OpenAPI documents.
     pub openapi: Value,
     pub is_storage: bool,
@@ -76,36 +85,96 @@ pub fn from_crd(definition: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
     let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let storage = versions.iter().find(|v| v["storage"] == true);
     let storage = storage.and_then(|v| v["name"].as_str()).unwrap_or_default();
+    // Versions that share a schema have it once, above them.
+    let is_shared = versions.iter().all(|v| v["schema"] == versions[0]["schema"]);
+    let path = |i: usize| match is_shared {
+        true => "spec.validation.openAPIV3Schema".to_owned(),
+        false => format!("spec.versions[{i}].schema.openAPIV3Schema"),
+    };
+    let paths: Vec<String> = (0..versions.len()).map(path).collect();
     let mut kinds = Vec::new();
     let mut errors = Vec::new();
     for (i, version) in versions.iter().enumerate() {
-        match version_kind(spec, version, i, storage) {
+        match version_kind(definition, version, &paths[i], storage) {
             Ok(kind) if version["served"] == true => kinds.push(kind),
             Ok(_) => {}
-            Err(faults) => errors.extend(faults),
+            Err(faults) => {
+                errors.extend(faults);
+                if is_shared {
+                    break;
+                }
+            }
         }
     }
     if errors.is_empty() { Ok(kinds) } else { Err(errors) }
 }
 
-fn version_kind(spec: &Value, version: &Value, at: usize, storage: &str) -> Result<Kind, Vec<FieldError>> {
+fn version_kind(
+    definition: &Value,
+    version: &Value,
+    path: &str,
+    storage: &str,
+) -> Result<Kind, Vec<FieldError>> {
+    let spec = &definition["spec"];
     let owned = |value: &Value| Text::from(value.as_str().unwrap_or_default().to_owned());
     let list = |value: &Value| value.as_array().into_iter().flatten().map(owned).collect::<Vec<Text>>();
     let names = &spec["names"];
     let group = owned(&spec["group"]);
     let openapi = version["schema"]["openAPIV3Schema"].clone();
-    let schema = crd::parse(&openapi, &format!("spec.versions[{at}].schema.openAPIV3Schema"))?;
+    let schema = crd::parse(&openapi, path)?;
     let (columns, paths) = columns(&version["additionalPrinterColumns"]);
     let selectable = version["selectableFields"].as_array().into_iter().flatten();
     let selectable = selectable.filter_map(|field| {
         let path = field["jsonPath"].as_str()?;
         Some((Text::from(path.trim_start_matches('.').to_owned()), JsonPath::parse(path)?))
     });
+    let subresources = subresources(&version["subresources"]);
+    let has_status = subresources.contains(&Subresource::Status);
+    Ok(Kind {
+        version: owned(&version["name"]),
+        kind: owned(&names["kind"]),
+        plural: owned(&names["plural"]),
+        singular: owned(&names["singular"]),
+        short_names: list(&names["shortNames"]),
+        categories: list(&names["categories"]),
+        namespaced: spec["scope"] == "Namespaced",
+        verbs: VERBS,
+        subresources,
+        columns,
+        storage_group: group.clone(),
+        has_generation: true,
+        create_on_update: false,
+        unconditional_update: false,
+        orphans_by_default: false,
+        returns_deleted: false,
+        status_on_create: false,
+        hooks: Hooks {
+            // Without the status subresource, status is a field like any other.
+            prepare_status: if has_status { meta::reset_for_status } else { |_, _| {} },
+            ..Hooks::default()
+        },
+        custom: Some(Arc::new(Custom {
+            typed: typed(&schema),
+            fills_on_read: meta::generation(definition) > 1 && has_defaults(&schema),
+            deprecation: deprecation(spec, version),
+            schema,
+            openapi,
+            is_storage: version["name"] == storage,
+            storage_api_version: format!("{group}/{storage}"),
+            paths,
+            selectable: selectable.collect(),
+        })),
+        group,
+    })
+}
+
+/// The parts with paths of their own that a version declares.
+fn subresources(declared: &Value) -> Vec<Subresource> {
     let mut subresources = Vec::new();
-    if version["subresources"]["status"].is_object() {
+    if declared["status"].is_object() {
         subresources.push(Subresource::Status);
     }
-    if let Some(scale) = version["subresources"]["scale"].as_object() {
+    if let Some(scale) = declared["scale"].as_object() {
         let path = |field: &str| {
             let text = scale.get(field).and_then(Value::as_str)?;
             Some(Text::from(text.trim_start_matches('.').to_owned()))
@@ -116,38 +185,44 @@ fn version_kind(spec: &Value, version: &Value, at: usize, storage: &str) -> Resu
             selector: path("labelSelectorPath"),
         }));
     }
-    let has_status = subresources.contains(&Subresource::Status);
-    Ok(Kind {
-        version: owned(&version["name"]),
-        kind: owned(&names["kind"]),
-        plural: owned(&names["plural"]),
-        singular: owned(&names["singular"]),
-        short_names: list(&names["shortNames"]),
-        categories: list(&names["categories"]),
-        namespaced: spec["scope"] == "Namespaced",
-        verbs: ALL_VERBS,
-        subresources,
-        columns,
-        storage_group: group.clone(),
-        has_generation: true,
-        create_on_update: false,
-        unconditional_update: false,
-        orphans_by_default: false,
-        returns_deleted: false,
-        hooks: Hooks {
-            // Without the status subresource, status is a field like any other.
-            prepare_status: if has_status { meta::reset_for_status } else { |_, _| {} },
-            ..Hooks::default()
-        },
-        custom: Some(Arc::new(Custom {
-            schema,
-            openapi,
-            is_storage: version["name"] == storage,
-            storage_api_version: format!("{group}/{storage}"),
-            paths,
-            selectable: selectable.collect(),
-        })),
-        group,
+    subresources
+}
+
+/// The schema with the fields that every object has.
+fn typed(schema: &Schema) -> Schema {
+    let mut typed = schema.clone();
+    let text = || Schema { kind: crate::schema::Kind::String, ..Schema::default() };
+    typed.properties.insert("apiVersion".to_owned(), text());
+    typed.properties.insert("kind".to_owned(), text());
+    typed.properties.insert("metadata".to_owned(), builtin::object_meta().clone());
+    typed
+}
+
+fn has_defaults(schema: &Schema) -> bool {
+    let below = schema.properties.values().chain(schema.items.as_deref()).chain(schema.additional.as_deref());
+    schema.default.is_some() || below.into_iter().any(has_defaults)
+}
+
+/// The warning of a deprecated version: its own, or the way to a better one.
+fn deprecation(spec: &Value, version: &Value) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(own) = version["deprecationWarning"].as_str() {
+        return Some(own.to_owned());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, kind, name) = (text(&spec["group"]), text(&spec["names"]["kind"]), text(&version["name"]));
+    let others = spec["versions"].as_array().into_iter().flatten();
+    let better = others
+        .filter(|v| v["served"] == true && v["deprecated"] != true)
+        .map(|v| text(&v["name"]))
+        .filter(|other| version_rank(other) > version_rank(&name))
+        .max_by_key(|other| version_rank(other));
+    let deprecated = format!("{group}/{name} {kind} is deprecated");
+    Some(match better {
+        Some(better) => format!("{deprecated}; use {group}/{better} {kind}"),
+        None => deprecated,
     })
 }
 

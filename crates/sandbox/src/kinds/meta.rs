@@ -12,6 +12,8 @@ const GENERATED_BASE_MAX: usize = 58;
 const GENERATED_CHARS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const FIELD_MANAGER_MAX: i64 = 128;
 
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
+
 pub const FINALIZER_ORPHAN: &str = "orphan";
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
@@ -134,10 +136,9 @@ pub fn fill_created(object: &mut Value, kind: &Kind, uid: String, now: Timestamp
     }
     meta.insert("uid".to_owned(), Value::from(uid));
     meta.insert("creationTimestamp".to_owned(), Value::from(format_time(now)));
-    match has_generation {
-        true => meta.insert("generation".to_owned(), Value::from(1)),
-        false => meta.remove("generation"),
-    };
+    if has_generation {
+        meta.insert("generation".to_owned(), Value::from(1));
+    }
 }
 
 /// What an update cannot change, put back; what it may leave out, filled in.
@@ -276,7 +277,7 @@ fn validate_common(object: &Value, kind: &Kind) -> Vec<FieldError> {
     errors.extend(validate_labels(of(object).and_then(|m| m.get("labels")), &root.child("labels")));
     errors.extend(validate_annotations(object, &root.child("annotations")));
     errors.extend(validate_owners(object, &root.child("ownerReferences")));
-    errors.extend(validate_finalizers(object, &root.child("finalizers")));
+    errors.extend(validate_finalizers(object, kind.custom.is_none(), &root.child("finalizers")));
     errors.extend(validate_managed_fields(object, &root.child("managedFields")));
     errors
 }
@@ -294,7 +295,8 @@ pub fn validate_labels(labels: Option<&Value>, path: &Path<'_>) -> Vec<FieldErro
     errors
 }
 
-fn validate_annotations(object: &Value, path: &Path<'_>) -> Vec<FieldError> {
+/// Faults of the annotations of an object or template.
+pub fn validate_annotations(object: &Value, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut bytes = 0i64;
     let annotations = of(object).and_then(|m| m.get("annotations")).and_then(Value::as_object);
@@ -350,12 +352,19 @@ fn validate_owners(object: &Value, path: &Path<'_>) -> Vec<FieldError> {
     errors
 }
 
-fn validate_finalizers(object: &Value, path: &Path<'_>) -> Vec<FieldError> {
+fn validate_finalizers(object: &Value, is_builtin: bool, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let list = finalizers(object);
     for finalizer in &list {
         let faults = names::is_qualified_name(finalizer).into_iter();
         errors.extend(faults.map(|f| FieldError::invalid(path, *finalizer, f)));
+    }
+    // Kinds of Kubernetes itself want a domain in front of names that are not its own.
+    for (index, finalizer) in list.iter().enumerate().filter(|_| is_builtin) {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(&path.index(index), *finalizer, detail));
+        }
     }
     if list.contains(&FINALIZER_ORPHAN) && list.contains(&FINALIZER_FOREGROUND) {
         let detail = format!("finalizer {FINALIZER_ORPHAN} and {FINALIZER_FOREGROUND} cannot be both set");

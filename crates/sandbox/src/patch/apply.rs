@@ -139,10 +139,12 @@ fn track(
     context: &Context<'_>,
     manager: &str,
 ) -> Managed {
-    let nothing = context.nothing();
-    let mut old = live.unwrap_or(&nothing).clone();
-    managed::strip(&mut old);
-    let comparison = typed::compare(&old, new, context.of()).exclude(context.ignored);
+    // The old record is in the way of nobody: it belongs to no manager.
+    let comparison = match live {
+        Some(live) => typed::compare(live, new, context.of()),
+        None => typed::compare(&context.nothing(), new, context.of()),
+    };
+    let comparison = comparison.exclude(context.ignored);
     let changed = comparison.modified.union(&comparison.added);
     for entry in &mut managed.entries {
         let fields = typed::lifted(&entry.fields, context.of());
@@ -211,6 +213,7 @@ fn check_config(config: &Value, context: &Context<'_>) -> Result<(), ApplyError>
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     if version != context.api_version || kind != context.kind {
+        let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
         return Err(ApplyError::BadRequest(format!("invalid object type: {version}, Kind={kind}")));
     }
     if config.pointer("/metadata/managedFields").is_some_and(|value| !value.is_null()) {
@@ -231,6 +234,8 @@ fn check_config(config: &Value, context: &Context<'_>) -> Result<(), ApplyError>
             format!("errors:\n{}", several.iter().map(|text| format!("  {text}\n")).collect::<String>())
         }
     };
+    // The core group is written with its slash.
+    let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
     Err(ApplyError::Failed(format!(
         "failed to create typed patch object ({}/{}; {version}, Kind={kind}): {list}",
         meta("namespace"),

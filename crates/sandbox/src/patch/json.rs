@@ -96,7 +96,11 @@ fn step(document: &mut Value, operation: &Operation, copied: &mut usize) -> Resu
     let value = || operation.value.clone().unwrap_or(Value::Null);
     match operation.op.as_str() {
         "add" => add(document, path()?, value()),
-        "remove" => remove(document, path()?).map(drop),
+        "remove" => {
+            let path = path()?;
+            let removed = remove(document, path).map(drop);
+            removed.map_err(|why| format!("error in remove for path: '{path}': {why}"))
+        }
         "replace" => replace(document, path()?, value()),
         "move" => {
             let (from, path) = (from()?, path()?);

@@ -15,13 +15,15 @@ use super::{Checks, FieldError, Kind, ListType, Pattern, Schema, shape, validate
 /// `spec.versions[0].schema.openAPIV3Schema`, or `spec.validation.openAPIV3Schema` when all
 /// versions share one, as the API server names it.
 pub fn parse(raw: &Value, path: &str) -> Result<Schema, Vec<FieldError>> {
-    let mut faults = structural::check(raw, path);
-    find_rules(raw, path, &mut faults);
+    let (mut faults, mut forbidden) = structural::check(raw, path);
+    find_rules(raw, path, &mut forbidden);
     if !faults.is_empty() {
+        faults.extend(forbidden);
         return Err(faults);
     }
     let schema = convert(raw);
     check_defaults(&schema, path, true, false, &mut faults);
+    faults.extend(forbidden);
     match faults.is_empty() {
         true => Ok(schema),
         false => Err(faults),

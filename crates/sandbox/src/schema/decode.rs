@@ -134,6 +134,39 @@ pub fn complete(value: &mut Value, schema: &Schema) {
     }
 }
 
+/// As `complete`, for an object about to rest: the form it rests in with Kubernetes knows no empty
+/// lists, so those that Go writes always come back as null.
+pub fn settle(value: &mut Value, schema: &Schema) {
+    complete(value, schema);
+    drop_empty_lists(value, schema);
+}
+
+fn drop_empty_lists(value: &mut Value, schema: &Schema) {
+    let schema = schema.resolve();
+    match value {
+        Value::Object(fields) if !schema.properties.is_empty() => {
+            for (name, value) in fields {
+                let Some(below) = schema.properties.get(name) else { continue };
+                match value {
+                    Value::Array(items) if items.is_empty() => *value = Value::Null,
+                    value => drop_empty_lists(value, below),
+                }
+            }
+        }
+        Value::Object(fields) => {
+            if let Some(below) = &schema.additional {
+                fields.values_mut().for_each(|value| drop_empty_lists(value, below));
+            }
+        }
+        Value::Array(items) => {
+            if let Some(below) = &schema.items {
+                items.iter_mut().for_each(|item| drop_empty_lists(item, below));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// What Go writes for a field nobody set; `None` where it writes nothing.
 fn zero(schema: &Schema) -> Option<Value> {
     let go = schema.go.as_deref()?;

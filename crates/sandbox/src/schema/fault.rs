@@ -15,6 +15,8 @@ pub struct FieldError {
     pub field: String,
     /// The value as it is printed; `None` where Kubernetes prints no value.
     pub value: Option<Value>,
+    /// The value as Kubernetes prints it, where its own order of fields shows.
+    pub shown: Option<String>,
     pub detail: String,
 }
 
@@ -72,7 +74,7 @@ impl FieldError {
         value: Option<Value>,
         detail: impl Into<String>,
     ) -> FieldError {
-        FieldError { fault, field: field.into(), value, detail: detail.into() }
+        FieldError { fault, field: field.into(), value, shown: None, detail: detail.into() }
     }
 
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> FieldError {
@@ -145,6 +147,12 @@ impl FieldError {
         FieldError::new(Fault::TooMany, field, (found >= 0).then(|| found.into()), detail)
     }
 
+    /// Prints the value as this text.
+    pub fn showing(mut self, text: impl Into<String>) -> FieldError {
+        self.shown = Some(text.into());
+        self
+    }
+
     pub fn reason(&self) -> &'static str {
         self.fault.reason()
     }
@@ -154,7 +162,10 @@ impl FieldError {
         let mut text = self.fault.title().to_owned();
         if let Some(value) = &self.value {
             text.push_str(": ");
-            text.push_str(&print(value));
+            match &self.shown {
+                Some(shown) => text.push_str(shown),
+                None => text.push_str(&print(value)),
+            }
         }
         if !self.detail.is_empty() {
             text.push_str(": ");

@@ -12,6 +12,7 @@ use koord_api::selector::{Labels, Selector};
 use serde_json::{Value, json};
 
 use super::api::{Api, WriteOptions};
+use super::delete::DeleteOptions;
 use crate::kinds::{Cluster, FieldError, Kind, Operation, Path, meta, quote};
 use crate::patch;
 use crate::status::ApiError;
@@ -27,6 +28,8 @@ pub(super) struct Review<'a> {
     pub(super) subresource: &'a str,
     pub(super) old: Option<&'a Value>,
     pub(super) options: &'a WriteOptions,
+    /// Of a delete.
+    pub(super) delete: Option<&'a DeleteOptions>,
 }
 
 /// The webhooks configured now, read again after every change of a configuration.
@@ -232,13 +235,9 @@ async fn call_mutating(
 ) -> Result<(), ApiError> {
     let Some(answer) = call(api, webhook, review, object, warnings).await? else { return Ok(()) };
     let Some(patch) = answer["patch"].as_str().filter(|p| !p.is_empty()) else { return Ok(()) };
-    let broken =
-        |why: String| ApiError::internal(format!("failed calling webhook {}: {why}", quote(&webhook.name)));
-    if answer["patchType"] != "JSONPatch" {
-        return Err(broken(format!("unsupported patch type {}", answer["patchType"])));
-    }
-    let patch = STANDARD.decode(patch).map_err(|e| broken(format!("the patch is not base64: {e}")))?;
-    *object = patch::json::apply(object.take(), &patch).map_err(|e| broken(e.to_string()))?;
+    let patch =
+        STANDARD.decode(patch).map_err(|e| ApiError::internal(format!("the patch is not base64: {e}")))?;
+    *object = patch::json::apply(object.take(), &patch).map_err(ApiError::internal)?;
     Ok(())
 }
 
@@ -313,14 +312,15 @@ async fn call(
     let uid = api.ids().uid();
     let body = request(review, object, &uid);
     let answer = api.webhooks.client.post(&webhook.endpoint, &body, webhook.timeout_seconds).await;
-    let answer = answer.and_then(|answer| check_answer(answer, &uid));
-    let answer = match answer {
+    let answer = answer.map_err(|why| format!("failed to call webhook: {why}"));
+    let checked = answer.and_then(|answer| {
+        check_answer(answer, &uid).map_err(|why| format!("received invalid webhook response: {why}"))
+    });
+    let answer = match checked {
         Ok(answer) => answer,
         Err(why) if webhook.fails_closed => {
             let name = quote(&webhook.name);
-            return Err(ApiError::internal(format!(
-                "failed calling webhook {name}: failed to call webhook: {why}"
-            )));
+            return Err(ApiError::internal(format!("failed calling webhook {name}: {why}")));
         }
         Err(why) => {
             tracing::warn!(webhook = %webhook.name, error = %why, "webhook failed, failing open");
@@ -350,12 +350,24 @@ fn request(review: &Review<'_>, object: &Value, uid: &str) -> Value {
     if !review.options.manager.is_empty() && review.operation != Operation::Delete {
         options["fieldManager"] = json!(review.options.manager);
     }
+    if review.options.dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
+    if let Some(delete) = review.delete {
+        delete.describe(&mut options);
+    }
     let mut request = json!({
         "uid": uid, "kind": type_, "resource": resource, "requestKind": type_, "requestResource": resource,
         "name": meta::name(subject), "operation": review.operation.text(),
         "userInfo": {"username": user.name, "groups": user.groups},
         "object": object, "oldObject": review.old, "dryRun": review.options.dry_run, "options": options,
     });
+    if review.delete.is_some_and(|delete| delete.is_collection)
+        && let Some(fields) = request.as_object_mut()
+    {
+        // Whoever deletes a collection names none of its objects.
+        fields.remove("name");
+    }
     if kind.namespaced {
         request["namespace"] = json!(meta::namespace(subject));
     }
@@ -386,7 +398,16 @@ fn check_answer(mut answer: Value, uid: &str) -> Result<Value, String> {
             quote(response["uid"].as_str().unwrap_or(""))
         ));
     }
-    Ok(response)
+    let has_patch = response["patch"].as_str().is_some_and(|patch| !patch.is_empty());
+    match (has_patch, response["patchType"].as_str()) {
+        (true, None | Some("")) => {
+            Err("webhook returned response.patch but not response.patchType".to_owned())
+        }
+        (true, Some(other)) if other != "JSONPatch" => {
+            Err(format!("webhook returned invalid response.patchType of {}", quote(other)))
+        }
+        _ => Ok(response),
+    }
 }
 
 fn denial(webhook: &str, status: &Value) -> ApiError {

@@ -188,8 +188,21 @@ impl Api {
         (page.items, watch)
     }
 
+    /// The priority classes every cluster has.
+    fn make_priority_classes(&self) {
+        let table = self.store.table("scheduling.k8s.io", "priorityclasses");
+        for mut class in crate::kinds::system_priority_classes() {
+            crate::kinds::meta::set(&mut class, "uid", Some(Value::from(self.ids.uid())));
+            let now = crate::kinds::meta::format_time(self.now());
+            crate::kinds::meta::set(&mut class, "creationTimestamp", Some(Value::from(now)));
+            // One that is there already, from a dump, stays.
+            let _ = table.create(Draft::new(&class, Vec::new()));
+        }
+    }
+
     /// What every cluster has from the start.
     pub(super) fn make_first_objects(&self) {
+        self.make_priority_classes();
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             self.make_namespace(name);
         }
@@ -197,18 +210,19 @@ impl Api {
 
     /// False when it is there already.
     pub(super) fn make_namespace(&self, name: &str) -> bool {
-        let object = json!({
+        let Ok(kind) = self.kind("", "namespaces") else { return false };
+        let mut object = json!({
             "kind": "Namespace", "apiVersion": "v1",
             "metadata": {
                 "name": name, "uid": self.ids.uid(),
                 "creationTimestamp": crate::kinds::meta::format_time(self.now()),
                 "labels": {"kubernetes.io/metadata.name": name},
             },
-            "spec": {"finalizers": ["kubernetes"]},
-            "status": {"phase": "Active"},
         });
-        let fields = vec![("status.phase".into(), "Active".to_owned())];
-        self.store.table("", "namespaces").create(Draft::new(&object, fields)).is_ok()
+        self.track(&kind, None, &mut object, Part::Main, &WriteOptions::by("kube-apiserver"));
+        object["spec"] = json!({"finalizers": ["kubernetes"]});
+        object["status"] = json!({"phase": "Active"});
+        self.table(&kind).create(draft(&kind, object)).is_ok()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::api::{Api, draft};
 use crate::kinds::{FieldError, Kind, Registry, from_crd, meta};
@@ -10,14 +10,29 @@ use crate::store::Stored;
 
 /// The faults of a definition's schemas: it is refused before anything is served.
 pub(super) fn check(kind: &Kind, object: &Value) -> Vec<FieldError> {
-    match is_crd(kind) {
+    let versions = object["spec"]["versions"].as_array().into_iter().flatten();
+    // A version without a schema is refused for that alone.
+    let has_schemas = versions.into_iter().all(|version| version["schema"]["openAPIV3Schema"].is_object());
+    match is_crd(kind) && has_schemas {
         true => from_crd(object).err().unwrap_or_default(),
         false => Vec::new(),
     }
 }
 
-fn is_crd(kind: &Kind) -> bool {
+pub(super) fn is_crd(kind: &Kind) -> bool {
     kind.group == "apiextensions.k8s.io" && kind.plural == "customresourcedefinitions"
+}
+
+/// A definition waits for its objects to go.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Keeps a definition under deletion until its objects are gone.
+pub(super) fn hold(definition: &mut Value) {
+    let mut list: Vec<Value> = meta::finalizers(definition).into_iter().map(Value::from).collect();
+    if !meta::is_deleting(definition) && !list.contains(&Value::from(CLEANUP)) {
+        list.push(Value::from(CLEANUP));
+        meta::set(definition, "finalizers", Some(Value::Array(list)));
+    }
 }
 
 impl Api {
@@ -26,13 +41,19 @@ impl Api {
         let _guard = self.kinds_writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut registry = (*self.registry()).clone();
         match new.map(|stored| stored.value()) {
+            Some(definition) if meta::finalizers(&definition).contains(&CLEANUP) => {
+                let (group, plural) = resource(&definition);
+                registry.remove(&group, &plural);
+                // Differs: objects go with their definition at once, finalizers or not; Kubernetes
+                // would keep the definition until their finalizers are done.
+                self.store.table(&group, &plural).clear();
+                self.release(meta::name(&definition));
+            }
             Some(definition) => self.serve(&mut registry, &definition),
             None => {
                 let Some(definition) = old.map(|stored| stored.value()) else { return };
                 let (group, plural) = resource(&definition);
                 registry.remove(&group, &plural);
-                // Differs: objects go with their definition at once, finalizers or not; Kubernetes
-                // would keep the definition until their finalizers are done.
                 self.store.table(&group, &plural).clear();
             }
         }
@@ -41,30 +62,51 @@ impl Api {
 
     fn serve(&self, registry: &mut Registry, definition: &Value) {
         let (group, plural) = resource(definition);
-        let conflict = name_conflict(registry, definition);
-        if conflict.is_none() {
+        let names = judge_names(registry, definition);
+        if names.conflict.is_none() {
             registry.remove(&group, &plural);
             for kind in from_crd(definition).unwrap_or_default() {
                 registry.insert(kind);
             }
         }
-        self.write_status(definition, conflict);
+        self.write_status(definition, &names);
     }
 
     /// What Kubernetes' naming controller reports on the definition.
-    fn write_status(&self, definition: &Value, conflict: Option<String>) {
+    fn write_status(&self, definition: &Value, names: &Names) {
         let Ok(kind) = self.kind("apiextensions.k8s.io", "customresourcedefinitions") else { return };
         let table = self.table(&kind);
         let name = meta::name(definition);
         let now = meta::format_time(self.now());
         while let Some(stored) = table.get(name) {
             let mut object = stored.value();
-            let status = status(&object, conflict.as_deref(), &now);
+            let status = status(&object, names, &now);
             if object["status"] == status {
                 return;
             }
             object["status"] = status;
             if table.replace(draft(&kind, object), stored.revision()).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// The objects are gone: so is what held the definition, and without other finalizers the definition itself.
+    fn release(&self, name: &str) {
+        let Ok(kind) = self.kind("apiextensions.k8s.io", "customresourcedefinitions") else { return };
+        let table = self.table(&kind);
+        while let Some(stored) = table.get(name) {
+            let mut object = stored.value();
+            let rest = meta::finalizers(&object).into_iter().filter(|f| *f != CLEANUP).map(Value::from);
+            let rest: Vec<Value> = rest.collect();
+            let done = match rest.is_empty() {
+                true => table.remove(name, stored.revision()).is_ok(),
+                false => {
+                    meta::set(&mut object, "finalizers", Some(Value::Array(rest)));
+                    table.replace(draft(&kind, object), stored.revision()).is_ok()
+                }
+            };
+            if done {
                 return;
             }
         }
@@ -77,16 +119,58 @@ fn resource(definition: &Value) -> (String, String) {
     (text(&spec["group"]), text(&spec["names"]["plural"]))
 }
 
-/// A kind of the same name from another resource of the group.
-fn name_conflict(registry: &Registry, definition: &Value) -> Option<String> {
-    let (group, plural) = resource(definition);
-    let wanted = definition["spec"]["names"]["kind"].as_str()?;
-    let kinds = registry.group(&group)?.versions.iter().flat_map(|v| v.kinds.values());
-    let taken = kinds.into_iter().any(|kind| kind.kind == wanted && kind.plural != plural);
-    taken.then(|| format!("{} is already in use", crate::kinds::quote(wanted)))
+/// Names of a definition that others of its group have already.
+#[derive(Debug, Default, PartialEq)]
+struct Names {
+    accepted: Map<String, Value>,
+    /// Reason and message of the last conflict.
+    conflict: Option<(&'static str, String)>,
 }
 
-fn status(object: &Value, conflict: Option<&str>, now: &str) -> Value {
+/// Every name is accepted for itself, in the order in which Kubernetes looks at them.
+fn judge_names(registry: &Registry, definition: &Value) -> Names {
+    let (group, plural) = resource(definition);
+    let kinds = registry.group(&group).into_iter().flat_map(|group| &group.versions);
+    let others: Vec<&Arc<Kind>> =
+        kinds.flat_map(|version| version.kinds.values()).filter(|kind| kind.plural != plural).collect();
+    let is_resource = |name: &str| {
+        let has = |kind: &Arc<Kind>| {
+            kind.plural == name || kind.singular == name || kind.short_names.iter().any(|short| short == name)
+        };
+        others.iter().any(|kind| has(kind))
+    };
+    let is_kind = |name: &str| {
+        let has = |kind: &Arc<Kind>| kind.kind == name || format!("{}List", kind.kind) == name;
+        others.iter().any(|kind| has(kind))
+    };
+    let wanted = &definition["spec"]["names"];
+    let mut names = Names::default();
+    names.accepted.insert("kind".to_owned(), Value::from(""));
+    let mut take = |field: &str, reason, is_taken: &dyn Fn(&str) -> bool| {
+        let list = match &wanted[field] {
+            Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
+            other => Vec::from_iter(other.as_str()),
+        };
+        match list.iter().find(|name| is_taken(name)) {
+            Some(name) => {
+                names.conflict = Some((reason, format!("{} is already in use", crate::kinds::quote(name))));
+            }
+            None if list.is_empty() => {}
+            None => {
+                names.accepted.insert(field.to_owned(), wanted[field].clone());
+            }
+        }
+    };
+    take("plural", "PluralConflict", &is_resource);
+    take("singular", "SingularConflict", &is_resource);
+    take("shortNames", "ShortNamesConflict", &is_resource);
+    take("kind", "KindConflict", &is_kind);
+    take("listKind", "ListKindConflict", &is_kind);
+    take("categories", "", &|_| false);
+    names
+}
+
+fn status(object: &Value, names: &Names, now: &str) -> Value {
     let old = &object["status"];
     let condition = |type_: &str, is: bool, reason: &str, message: &str| {
         let status = if is { "True" } else { "False" };
@@ -95,13 +179,13 @@ fn status(object: &Value, conflict: Option<&str>, now: &str) -> Value {
         let since = same.map_or(json!(now), |c| c["lastTransitionTime"].clone());
         json!({"type": type_, "status": status, "lastTransitionTime": since, "reason": reason, "message": message})
     };
-    let conditions = match conflict {
+    let conditions = match &names.conflict {
         None => vec![
             condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
             condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
         ],
-        Some(why) => vec![
-            condition("NamesAccepted", false, "KindConflict", why),
+        Some((reason, why)) => vec![
+            condition("NamesAccepted", false, reason, why),
             condition("Established", false, "NotAccepted", "not all names are accepted"),
         ],
     };
@@ -112,7 +196,5 @@ fn status(object: &Value, conflict: Option<&str>, now: &str) -> Value {
             stored.push(version["name"].clone());
         }
     }
-    let names =
-        if conflict.is_none() { object["spec"]["names"].clone() } else { json!({"plural": "", "kind": ""}) };
-    json!({"conditions": conditions, "acceptedNames": names, "storedVersions": stored})
+    json!({"conditions": conditions, "acceptedNames": names.accepted, "storedVersions": stored})
 }

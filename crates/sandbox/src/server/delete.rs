@@ -23,6 +23,29 @@ pub struct DeleteOptions {
     pub orphan: Option<bool>,
     pub uid: Option<String>,
     pub revision: Option<String>,
+    /// Asked for with all others of a collection.
+    pub is_collection: bool,
+}
+
+impl DeleteOptions {
+    /// Adds what the client asked for to the options that webhooks see.
+    pub(super) fn describe(&self, options: &mut Value) {
+        let preconditions = [("uid", &self.uid), ("resourceVersion", &self.revision)];
+        for (field, value) in preconditions {
+            if let Some(value) = value {
+                options["preconditions"][field] = json!(value);
+            }
+        }
+        if let Some(seconds) = self.grace_seconds {
+            options["gracePeriodSeconds"] = json!(seconds);
+        }
+        if let Some(policy) = &self.propagation {
+            options["propagationPolicy"] = json!(policy);
+        }
+        if let Some(orphan) = self.orphan {
+            options["orphanDependents"] = json!(orphan);
+        }
+    }
 }
 
 /// A delete that went through.
@@ -55,7 +78,7 @@ impl Api {
         let table = self.table(kind);
         let key = key(namespace, name);
         let mut stored = table.get(&key).ok_or_else(|| kind.not_found(name))?;
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = warning(kind, options).into_iter().collect();
         loop {
             let current = load(kind, &stored);
             check_preconditions(kind, options, &stored)?;
@@ -67,7 +90,11 @@ impl Api {
             let committed = match step {
                 Step::Pending => Ok((stored.clone(), false)),
                 Step::Mark(marked) => {
-                    table.replace(draft(kind, marked), stored.revision()).map(|new| (new, false))
+                    let draft = draft(kind, marked);
+                    match draft.is_same_as(&stored) {
+                        true => Ok((stored.clone(), false)),
+                        false => table.replace(draft, stored.revision()).map(|new| (new, false)),
+                    }
                 }
                 Step::MarkAndRemove(marked) => table
                     .replace(draft(kind, marked), stored.revision())
@@ -98,9 +125,10 @@ impl Api {
         options: &DeleteOptions,
     ) -> Result<Vec<Arc<Stored>>, ApiError> {
         validate_options(options)?;
+        let options = DeleteOptions { is_collection: true, ..options.clone() };
         let items = self.list(kind, selection);
         for item in &items {
-            match self.delete(kind, (item.namespace(), item.name()), options).await {
+            match self.delete(kind, (item.namespace(), item.name()), &options).await {
                 Ok(_) => {}
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
@@ -137,6 +165,7 @@ impl Api {
             subresource: "",
             old: Some(current),
             options: write,
+            delete: Some(options),
         };
         let mut nothing = Value::Null;
         admission::mutate(self, &review, &mut nothing, warnings).await?;
@@ -153,6 +182,9 @@ impl Api {
             return Ok(namespace_step(object, options, now));
         }
         set_propagation(kind, &mut object, options);
+        if super::crd::is_crd(kind) {
+            super::crd::hold(&mut object);
+        }
         let has_finalizers = !meta::finalizers(&object).is_empty();
         Ok(match grace {
             Grace::Begun(seconds) if seconds > 0 || has_finalizers => Step::Mark(object),
@@ -269,6 +301,16 @@ fn set_propagation(kind: &Kind, object: &mut Value, options: &DeleteOptions) {
     }
     let list = (!list.is_empty()).then_some(Value::Array(list));
     meta::set(object, "finalizers", list);
+}
+
+/// Who deletes a Job without a word on its pods may not expect them to stay.
+fn warning(kind: &Kind, options: &DeleteOptions) -> Option<String> {
+    let is_silent = options.propagation.is_none() && options.orphan.is_none();
+    (is_silent && kind.group == "batch" && kind.orphans_by_default).then(|| {
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+         set propagationPolicy=Orphan to suppress this warning"
+            .to_owned()
+    })
 }
 
 fn validate_options(options: &DeleteOptions) -> Result<(), ApiError> {

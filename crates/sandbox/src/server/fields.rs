@@ -15,12 +15,10 @@ use crate::store::key;
 static NOTHING: LazyLock<FieldSet> = LazyLock::new(FieldSet::new);
 static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_paths(["status"]));
 static SPEC: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_paths(["spec"]));
-static ALL_BUT_STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_paths(["spec", "metadata"]));
 
 /// Fields that a write of this part cannot change.
 fn ignored(kind: &Kind, part: Part) -> &'static FieldSet {
     match part {
-        Part::Status if kind.custom.is_some() => &ALL_BUT_STATUS,
         Part::Status => &SPEC,
         _ if kind.has_status() => &STATUS,
         _ => &NOTHING,
@@ -37,7 +35,7 @@ impl Api {
         part: Part,
         options: &WriteOptions,
     ) {
-        let Some(schema) = kind.schema() else { return };
+        let Some(schema) = kind.typed_schema() else { return };
         let context = Context {
             schema,
             builtin: kind.custom.is_none(),
@@ -63,7 +61,8 @@ impl Api {
         check_identity(kind, (namespace, name), wanted)?;
         loop {
             if self.table(kind).get(&key(namespace, name)).is_none() && part == Part::Main {
-                let read = self.merge_applied(kind, None, part, wanted, options)?;
+                let mut read = self.merge_applied(kind, None, part, wanted, options)?;
+                meta::set(&mut read.object, "resourceVersion", None);
                 match self.create_read(kind, namespace, read, options).await {
                     // Somebody was faster: then there is an object to merge into.
                     Err(error) if error.reason == "AlreadyExists" => continue,
@@ -83,7 +82,7 @@ impl Api {
         wanted: &Value,
         options: &WriteOptions,
     ) -> Result<Read, ApiError> {
-        let schema = kind.schema().ok_or_else(ApiError::no_such_path)?;
+        let schema = kind.typed_schema().ok_or_else(ApiError::no_such_path)?;
         let context = Context {
             schema,
             builtin: kind.custom.is_none(),
@@ -95,7 +94,7 @@ impl Api {
             ignored: ignored(kind, part),
         };
         let merged = apply::apply(live, wanted, options.force, &context).map_err(refusal)?;
-        let read = read_patched(kind, merged, options.validation)?;
+        let read = read_patched(kind, merged, None, &[], options.validation)?;
         Ok(Read { is_tracked: true, ..read })
     }
 }

@@ -9,11 +9,10 @@ use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
-use serde_json::Value;
 
 use super::api::{Answer, Api, User, WriteOptions, Written};
 use super::control::{self, Control, Order};
-use super::decode::{Format, read, read_document};
+use super::decode::{Format, mend, read, read_document};
 use super::delete::Deleted;
 use super::negotiate::{self, Shape, Wanted};
 use super::openapi::Documents;
@@ -23,7 +22,7 @@ use super::route::{Place, Route, parse};
 use super::subresource::{ScaleChange, scale_of};
 use super::write::{Patch, part, unsupported_patch};
 use super::{discovery, protobuf, reviews};
-use crate::kinds::{Kind, Subresource};
+use crate::kinds::{Kind, Registry, Subresource};
 use crate::status::ApiError;
 
 /// The largest body Kubernetes takes.
@@ -33,7 +32,7 @@ const BODY_DROPPED_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// A client must have sent its body by then.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-const PLAIN: Wanted = Wanted { format: Format::Json, shape: Shape::Object, pretty: false };
+const PLAIN: Wanted = Wanted { format: Format::Json, shape: Shape::Object, pretty: false, of_one: false };
 
 /// What all requests of a server share.
 pub(super) struct Shared {
@@ -79,16 +78,55 @@ async fn answer(shared: &Shared, user: Option<Arc<User>>, request: Request<Incom
     let mut call =
         Call { shared, user, method: head.method, headers: head.headers, parameters, wanted: PLAIN };
     call.wanted.pretty = pretty;
-    match parse(head.uri.path()) {
-        Route::Control(path) => {
-            let result = call.order(path, body).await;
-            result.unwrap_or_else(|error| render::error(&error, Wanted { pretty, ..PLAIN }))
-        }
-        Route::Resource(place) => {
-            let result = call.resource(place, body).await;
-            result.unwrap_or_else(|error| render::error(&error, Wanted { pretty, ..PLAIN }))
-        }
+    let path = head.uri.path();
+    let accept = text(&call.headers, header::ACCEPT).to_owned();
+    let result = match parse(path) {
+        Route::Control(path) => call.order(path, body).await,
+        Route::Resource(place) => call.resource(place, body).await,
         route => call.fixed(route),
+    };
+    let format = negotiate::accept(&accept).map_or(PLAIN.format, |wanted| wanted.format);
+    let plain = Wanted { pretty, format, ..PLAIN };
+    match result {
+        Ok(response) => response,
+        Err(Refusal::Api(error)) => render::error(&error, plain),
+        Err(Refusal::Warned(error, warnings)) => {
+            let mut response = render::error(&error, plain);
+            warn(&mut response, &warnings);
+            response
+        }
+        // Paths of built-in groups are answered by their routes, all others by nobody.
+        Err(Refusal::Nowhere) if is_routed(&shared.api.registry(), path) => {
+            render::error(&ApiError::no_such_path(), plain)
+        }
+        Err(Refusal::Nowhere) => render::text(404, "404 page not found\n"),
+    }
+}
+
+/// Why a request gets no answer of its own.
+enum Refusal {
+    Api(ApiError),
+    /// Refused, and the body already gave reason to warn.
+    Warned(ApiError, Vec<String>),
+    /// The path leads nowhere.
+    Nowhere,
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Refusal {
+        Refusal::Api(error)
+    }
+}
+
+fn is_routed(registry: &Registry, path: &str) -> bool {
+    let mut segments = path.split('/').skip(1);
+    match (segments.next(), segments.next()) {
+        (Some("api" | "version"), _) => true,
+        (Some("apis"), Some(group)) => {
+            let kinds = registry.group(group).into_iter().flat_map(|group| &group.versions);
+            kinds.flat_map(|version| version.kinds.values()).any(|kind| kind.custom.is_none())
+        }
+        _ => false,
     }
 }
 
@@ -108,14 +146,6 @@ fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("invalid"))
 }
 
-fn nowhere() -> Response<Body> {
-    render::text(404, "404 page not found\n")
-}
-
-fn wrong_method() -> Response<Body> {
-    render::text(405, "405: Method Not Allowed\n")
-}
-
 /// A warning as a header: code 299, no agent, quoted text.
 fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
@@ -127,15 +157,21 @@ fn warn(response: &mut Response<Body>, warnings: &[String]) {
 
 impl Call<'_> {
     /// Everything that is not a resource.
-    fn fixed(&self, route: Route) -> Response<Body> {
+    fn fixed(&self, route: Route) -> Result<Response<Body>, Refusal> {
         if self.method != Method::GET && self.method != Method::HEAD {
-            return if route == Route::Nowhere { nowhere() } else { wrong_method() };
+            return Err(match route {
+                Route::Nowhere => Refusal::Nowhere,
+                _ => ApiError::method_not_allowed().into(),
+            });
         }
         let registry = self.shared.api.registry();
         let accept = text(&self.headers, header::ACCEPT);
         let aggregated = negotiate::aggregated_discovery(accept);
+        if matches!(route, Route::CoreVersions | Route::Groups) {
+            negotiate::check_discovery(accept)?;
+        }
         let found = match &route {
-            Route::Health => return render::text(200, "ok"),
+            Route::Health => return Ok(render::text(200, "ok")),
             Route::Nowhere => None,
             Route::Version => Some(discovery::version()),
             Route::CoreVersions | Route::Groups if aggregated.is_some() => {
@@ -145,42 +181,50 @@ impl Call<'_> {
                 let media =
                     format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
                 response.headers_mut().insert(header::CONTENT_TYPE, value(&media));
-                return response;
+                return Ok(response);
             }
             Route::CoreVersions => Some(discovery::core_versions(&self.shared.address)),
             Route::Groups => Some(discovery::groups(&registry)),
             Route::Group(name) => discovery::group(&registry, name),
             Route::Resources { group, version } => discovery::resources(&registry, group, version),
+            Route::Root => Some(discovery::paths(&registry)),
             Route::OpenApi(path) => {
-                let document = self.shared.documents.get(&registry, path);
-                return document
-                    .map_or_else(nowhere, |d| render::respond(200, render::full(d), "application/json"));
+                let Some(document) = self.shared.documents.get(&registry, path) else {
+                    return Ok(render::empty(404));
+                };
+                // The index is text in Kubernetes, too.
+                let media = if path.is_empty() { render::TEXT } else { "application/json" };
+                return Ok(render::respond(200, render::full(document), media));
             }
             Route::Resource(_) | Route::Control(_) => None,
         };
-        found.map_or_else(nowhere, |document| render::tree(200, &document, self.wanted))
+        let document = found.ok_or(Refusal::Nowhere)?;
+        Ok(render::tree(200, &document, self.wanted))
     }
 
     /// A request about the sandbox itself.
-    async fn order(&self, path: Vec<String>, body: Incoming) -> Result<Response<Body>, ApiError> {
-        let Some(control) = &self.shared.control else { return Ok(nowhere()) };
+    async fn order(&self, path: Vec<String>, body: Incoming) -> Result<Response<Body>, Refusal> {
+        let control = self.shared.control.as_ref().ok_or(Refusal::Nowhere)?;
         let body = collect(body, control::BODY_MAX_BYTES).await?;
         let order = Order { method: self.method.clone(), path, body };
         Ok(render::tree(200, &control.carry_out(order).await?, self.wanted))
     }
 
-    async fn resource(mut self, place: Place, body: Incoming) -> Result<Response<Body>, ApiError> {
+    async fn resource(mut self, place: Place, body: Incoming) -> Result<Response<Body>, Refusal> {
         let registry = self.shared.api.registry();
-        let Some(kind) = registry.find(&place.group, &place.version, &place.plural).cloned() else {
-            return Ok(nowhere());
-        };
+        let found = registry.find(&place.group, &place.version, &place.plural).cloned();
+        let kind = found.ok_or(Refusal::Nowhere)?;
         if kind.namespaced && place.namespace.is_empty() && !place.name.is_empty()
             || !kind.namespaced && !place.namespace.is_empty()
         {
-            return Ok(nowhere());
+            return Err(Refusal::Nowhere);
         }
         let pretty = self.wanted.pretty;
-        self.wanted = negotiate::accept(text(&self.headers, header::ACCEPT))?;
+        let accept = text(&self.headers, header::ACCEPT);
+        if kind.custom.is_none() {
+            negotiate::check_route(accept, place.name.is_empty())?;
+        }
+        self.wanted = negotiate::accept(accept)?;
         self.wanted.pretty |= pretty;
         let mut body = read_body(body).await?;
         if negotiate::media(text(&self.headers, header::CONTENT_TYPE)) == negotiate::PROTOBUF
@@ -191,11 +235,22 @@ impl Call<'_> {
             body = Bytes::from(tree.to_string());
             self.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        match (place.name.is_empty(), place.subresource.is_empty()) {
+        let body = mend(body);
+        // Custom resources take what is sent to a name as sent to the collection, and the other way round.
+        let is_loose = kind.custom.is_some() && place.subresource.is_empty();
+        let is_collection = place.name.is_empty() || is_loose && self.method == Method::POST;
+        if is_loose && place.name.is_empty() && matches!(self.method, Method::PUT | Method::PATCH) {
+            return Err(ApiError::bad_request("name must be provided").into());
+        }
+        let mut response = match (is_collection, place.subresource.is_empty()) {
             (true, _) => self.collection(&kind, &place, &body).await,
             (false, true) => self.item(&kind, &place, &body).await,
             (false, false) => self.subresource(&kind, &place, &body).await,
+        }?;
+        if let Some(text) = kind.custom.as_ref().and_then(|custom| custom.deprecation.clone()) {
+            warn(&mut response, &[text]);
         }
+        Ok(response)
     }
 
     fn view(&self, kind: &Arc<Kind>) -> Result<View, ApiError> {
@@ -203,7 +258,8 @@ impl Call<'_> {
             Shape::Table => Include::parse(self.parameters.text("includeObject"))?,
             _ => Include::default(),
         };
-        Ok(View { kind: kind.clone(), wanted: self.wanted, include, now: self.shared.api.now() })
+        let now = self.shared.api.now();
+        Ok(View { kind: kind.clone(), wanted: self.wanted, include, now, with_columns: true })
     }
 
     fn options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
@@ -220,26 +276,38 @@ impl Call<'_> {
         kind: &Arc<Kind>,
         place: &Place,
         body: &[u8],
-    ) -> Result<Response<Body>, ApiError> {
+    ) -> Result<Response<Body>, Refusal> {
         let api = &self.shared.api;
         match self.method {
             Method::GET if kind.allows("list") => self.list(kind, place, ""),
             Method::POST if kind.allows("create") => {
                 if kind.namespaced && place.namespace.is_empty() {
-                    return Ok(wrong_method());
+                    return Err(ApiError::method_not_allowed().into());
                 }
                 let format = self.body_format()?;
                 let options = self.options("CreateOptions")?;
                 let read = read(kind, format, body, options.validation)?;
-                if let Some(answer) = reviews::answer(kind, read.object.clone(), &options.user) {
+                if kind.group.is_empty() && kind.plural == "bindings" {
+                    let mut binding = read.object;
+                    // Only through pods/binding does a pod take over its node's topology.
+                    if binding["target"]["kind"] == "Node" {
+                        binding["target"]["kind"] = "".into();
+                    }
+                    let place = (place.namespace.as_str(), crate::kinds::meta::name(&binding));
+                    let status = api.bind(place, &binding, &options).await?;
+                    return Ok(render::tree(201, &status, self.wanted));
+                }
+                if reviews::is_review(kind) {
+                    let answer = reviews::answer(api, kind, &place.namespace, read.object, &options.user)?;
                     return Ok(render::tree(201, &answer, self.wanted));
                 }
-                let written = api.create_read(kind, &place.namespace, read, &options).await?;
-                self.written(kind, &written)
+                let warnings = read.warnings.clone();
+                let written = api.create_read(kind, &place.namespace, read, &options).await;
+                self.written(kind, &written.map_err(|error| Refusal::Warned(error, warnings))?)
             }
             Method::DELETE if kind.allows("deletecollection") => {
                 if kind.namespaced && place.namespace.is_empty() {
-                    return Ok(wrong_method());
+                    return Err(ApiError::method_not_allowed().into());
                 }
                 let options = self.delete_options(body)?;
                 let list = self.parameters.list_options()?;
@@ -251,30 +319,31 @@ impl Call<'_> {
                 let listing = super::list::Listing { page, continue_token: String::new(), remaining: None };
                 Ok(self.view(kind)?.list(listing))
             }
-            _ => Ok(wrong_method()),
+            _ => Err(ApiError::method_not_allowed().into()),
         }
     }
 
-    fn list(&self, kind: &Arc<Kind>, place: &Place, name: &str) -> Result<Response<Body>, ApiError> {
+    fn list(&self, kind: &Arc<Kind>, place: &Place, name: &str) -> Result<Response<Body>, Refusal> {
         let api = &self.shared.api;
         let mut options = self.parameters.list_options()?;
         options.watch |= place.is_watch;
         options.validate()?;
         let selection = options.selection(kind, &place.namespace, name)?;
         let view = self.view(kind)?;
+        if !options.watch {
+            self.wanted.check_list(kind)?;
+        }
         match options.watch {
-            true => api.serve_watch(view, selection, &options, self.shared.shutdown.clone()),
+            true => Ok(api.serve_watch(view, selection, &options, self.shared.shutdown.clone())?),
             false => Ok(view.list(api.list_page(kind, &selection, &options)?)),
         }
     }
 
-    async fn item(&self, kind: &Arc<Kind>, place: &Place, body: &[u8]) -> Result<Response<Body>, ApiError> {
+    async fn item(&self, kind: &Arc<Kind>, place: &Place, body: &[u8]) -> Result<Response<Body>, Refusal> {
         let api = &self.shared.api;
         let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
         match self.method {
-            Method::GET if place.is_watch || self.parameters.list_options()?.watch => {
-                self.list(kind, place, name)
-            }
+            Method::GET if place.is_watch => self.list(kind, place, name),
             Method::GET | Method::HEAD if kind.allows("get") => {
                 let stored = api.get(kind, namespace, name)?;
                 self.check_revision()?;
@@ -284,9 +353,10 @@ impl Call<'_> {
                 let format = self.body_format()?;
                 let options = self.options("UpdateOptions")?;
                 let read = read(kind, format, body, options.validation)?;
+                let warnings = read.warnings.clone();
                 let part = super::api::Part::Main;
-                let written = api.update_read(kind, namespace, name, part, read, &options).await?;
-                self.written(kind, &written)
+                let written = api.update_read(kind, namespace, name, part, read, &options).await;
+                self.written(kind, &written.map_err(|error| Refusal::Warned(error, warnings))?)
             }
             Method::PATCH if kind.allows("patch") => {
                 let (patch, options) = self.patch(kind, body)?;
@@ -303,13 +373,14 @@ impl Call<'_> {
                 warn(&mut response, &warnings);
                 Ok(response)
             }
-            _ => Ok(wrong_method()),
+            _ => Err(ApiError::method_not_allowed().into()),
         }
     }
 
     /// A get may ask for an object at least as new as a revision.
     fn check_revision(&self) -> Result<(), ApiError> {
-        let wanted = self.parameters.list_options()?.revision_number()?;
+        let options = self.parameters.list_options()?;
+        let wanted = options.revision_number().map_err(super::list::BadRevision::of_one)?;
         let current = self.shared.api.revision();
         if wanted > current { Err(super::list::too_large(wanted, current)) } else { Ok(()) }
     }
@@ -319,18 +390,27 @@ impl Call<'_> {
         kind: &Arc<Kind>,
         place: &Place,
         body: &[u8],
-    ) -> Result<Response<Body>, ApiError> {
+    ) -> Result<Response<Body>, Refusal> {
         let api = &self.shared.api;
         let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
-        let Some(found) = kind.find_subresource(&place.subresource) else { return Ok(nowhere()) };
+        let Some(found) = kind.find_subresource(&place.subresource) else {
+            return Err(match kind.custom {
+                Some(_) => kind.not_found(name).into(),
+                None => Refusal::Nowhere,
+            });
+        };
         match found {
             Subresource::Scale(_) => self.scale(kind, place, body).await,
             Subresource::Binding | Subresource::Eviction => {
                 if self.method != Method::POST {
-                    return Ok(wrong_method());
+                    return Err(ApiError::method_not_allowed().into());
                 }
                 let options = self.options("CreateOptions")?;
-                let object = read_document(self.body_format()?, body)?;
+                let wanted = match found {
+                    Subresource::Binding => Kind::builtin("v1", "Binding", "bindings"),
+                    _ => Kind::builtin("policy/v1", "Eviction", "evictions"),
+                };
+                let object = read(&wanted, self.body_format()?, body, options.validation)?.object;
                 let status = match found {
                     Subresource::Binding => api.bind((namespace, name), &object, &options).await?,
                     _ => api.evict((namespace, name), &object, &options).await?,
@@ -338,7 +418,7 @@ impl Call<'_> {
                 Ok(render::tree(201, &status, self.wanted))
             }
             _ => {
-                let Some(part) = part(kind, &place.subresource) else { return Ok(nowhere()) };
+                let Some(part) = part(kind, &place.subresource) else { return Err(Refusal::Nowhere) };
                 match self.method {
                     Method::GET => {
                         let stored = api.get(kind, namespace, name)?;
@@ -356,13 +436,13 @@ impl Call<'_> {
                         let written = api.patch(kind, (namespace, name), part, &patch, &options).await?;
                         self.written(kind, &written)
                     }
-                    _ => Ok(wrong_method()),
+                    _ => Err(ApiError::method_not_allowed().into()),
                 }
             }
         }
     }
 
-    async fn scale(&self, kind: &Arc<Kind>, place: &Place, body: &[u8]) -> Result<Response<Body>, ApiError> {
+    async fn scale(&self, kind: &Arc<Kind>, place: &Place, body: &[u8]) -> Result<Response<Body>, Refusal> {
         let api = &self.shared.api;
         let (namespace, name) = (place.namespace.as_str(), place.name.as_str());
         let written = match self.method {
@@ -374,19 +454,20 @@ impl Call<'_> {
             }
             Method::PUT => {
                 let options = self.options("UpdateOptions")?;
-                let scale = read_document(self.body_format()?, body)?;
+                let wanted = Kind::builtin("autoscaling/v1", "Scale", "scales");
+                let scale = read(&wanted, self.body_format()?, body, options.validation)?.object;
                 api.write_scale(kind, (namespace, name), ScaleChange::Replace(&scale), &options).await?
             }
             Method::PATCH => {
                 let (patch, options) = self.patch(kind, body)?;
                 api.write_scale(kind, (namespace, name), ScaleChange::Patch(&patch), &options).await?
             }
-            _ => return Ok(wrong_method()),
+            _ => return Err(ApiError::method_not_allowed().into()),
         };
         self.written(kind, &written)
     }
 
-    fn written(&self, kind: &Arc<Kind>, written: &Written) -> Result<Response<Body>, ApiError> {
+    fn written(&self, kind: &Arc<Kind>, written: &Written) -> Result<Response<Body>, Refusal> {
         let code = if written.created { 201 } else { 200 };
         let mut response = self.view(kind)?.answer(code, &written.answer);
         warn(&mut response, &written.warnings);
@@ -403,11 +484,15 @@ impl Call<'_> {
             }
             "application/apply-patch+yaml" => {
                 let options = self.options("ApplyOptions")?;
-                let wanted = read_document(Format::Yaml, body);
-                let wanted = wanted
-                    .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {}", e.message)))?;
+                let wanted = read_document(Format::Yaml, body).map_err(|e| {
+                    let why = e.message;
+                    ApiError::bad_request(format!(
+                        "error decoding YAML: error converting YAML to JSON: yaml: {why}"
+                    ))
+                })?;
                 return Ok((Patch::Apply(wanted), options));
             }
+            _ if kind.custom.is_none() => return Err(ApiError::unsupported_by_route()),
             _ => return Err(unsupported_patch(kind)),
         };
         Ok((patch, self.options("PatchOptions")?))
@@ -418,7 +503,7 @@ impl Call<'_> {
         if body.is_empty() {
             return self.parameters.delete_options(write);
         }
-        let body: Value = read_document(self.body_format()?, body)?;
+        let body = options::read_delete_options(self.body_format()?, body)?;
         options::delete_options(&body, &WriteOptions { dry_run: false, ..write })
     }
 }

@@ -1,7 +1,9 @@
 //! List options: what a query asks for, checked; and the tokens that continue a list.
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
+use base64::engine::{DecodePaddingMode, GeneralPurpose};
 use koord_api::selector::{FieldSelector, Selector, SelectorError};
 use serde_json::{Value, json};
 
@@ -9,6 +11,12 @@ use super::api::Api;
 use crate::kinds::{FieldError, Kind, Path};
 use crate::status::{ApiError, Cause};
 use crate::store::{Page, Query, Selection};
+
+/// As Go reads base64: bits left over at the end are ignored.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    NO_PAD.with_decode_allow_trailing_bits(true).with_decode_padding_mode(DecodePaddingMode::RequireNone),
+);
 
 /// The options of list, watch and deletecollection, as sent.
 #[derive(Clone, Debug, Default)]
@@ -39,11 +47,8 @@ impl ListOptions {
         let bad = |e: SelectorError| ApiError::bad_request(e.to_string());
         let labels: Selector = self.label_selector.parse().map_err(bad)?;
         let mut fields: FieldSelector = self.field_selector.parse().map_err(bad)?;
-        for term in fields.terms() {
-            if !kind.knows_field(&term.field) {
-                let field = &term.field;
-                return Err(ApiError::bad_request(format!("field label not supported: {field}")));
-            }
+        if let Some(term) = fields.terms().iter().find(|term| !kind.knows_field(&term.field)) {
+            return Err(ApiError::bad_request(kind.unknown_field(&term.field)));
         }
         if !name.is_empty() {
             if fields.is_everything() {
@@ -100,17 +105,30 @@ impl ListOptions {
         }
     }
 
-    pub(super) fn revision_number(&self) -> Result<u64, ApiError> {
+    pub(super) fn revision_number(&self) -> Result<u64, BadRevision> {
         if self.revision.is_empty() {
             return Ok(0);
         }
         self.revision.parse().map_err(|_| {
-            let root = Path::root("resourceVersion");
-            let why =
-                format!("strconv.ParseUint: parsing {}: invalid syntax", crate::kinds::quote(&self.revision));
-            let error = FieldError::invalid(&root, self.revision.as_str(), why);
-            ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error])
+            let text = self.revision.as_str();
+            let why = format!("strconv.ParseUint: parsing {}: invalid syntax", crate::kinds::quote(text));
+            BadRevision(FieldError::invalid(&Path::root("resourceVersion"), text, why))
         })
+    }
+}
+
+/// A resourceVersion that is no number.
+pub(super) struct BadRevision(FieldError);
+
+impl BadRevision {
+    /// As a get or a watch is told.
+    pub(super) fn of_one(self) -> ApiError {
+        ApiError::new(500, "", self.0.to_string())
+    }
+
+    /// As a list is told.
+    fn of_list(self) -> ApiError {
+        ApiError::bad_request(format!("invalid resource version: {}", self.0))
     }
 }
 
@@ -122,7 +140,7 @@ impl Api {
         options: &ListOptions,
     ) -> Result<Listing, ApiError> {
         options.validate()?;
-        let revision = options.revision_number()?;
+        let revision = options.revision_number().map_err(BadRevision::of_list)?;
         let mut query = Query {
             namespace: selection.namespace.as_deref(),
             limit: options.limit.filter(|limit| *limit > 0),
@@ -193,9 +211,11 @@ fn encode_continue(start: &str, revision: Option<u64>) -> String {
 }
 
 fn decode_continue(token: &str) -> Result<(String, Option<u64>), ApiError> {
-    let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid{why}"));
-    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|e| bad(&format!(": {e}")))?;
-    let token: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&format!(": {e}")))?;
+    let bad =
+        |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid{why}"));
+    let bytes = LENIENT.decode(token).map_err(|e| bad(&format!(": {e}")))?;
+    let syntax = |_| bad(&format!(": {}", crate::schema::decode::syntax_error(&bytes)));
+    let token: Value = serde_json::from_slice(&bytes).map_err(syntax)?;
     if token["v"] != "meta.k8s.io/v1" {
         let found = token["v"].as_str().unwrap_or("");
         return Err(bad(&format!(": server does not recognize this encoded version {found}")));
@@ -209,6 +229,10 @@ fn decode_continue(token: &str) -> Result<(String, Option<u64>), ApiError> {
     };
     if start.is_empty() {
         return Err(bad(": encoded start key empty (version meta.k8s.io/v1)"));
+    }
+    // A start outside the list's own part of the tree.
+    if start.split('/').any(|segment| segment == "..") {
+        return Err(bad(&format!(": {start}")));
     }
     Ok((start.to_owned(), at))
 }

@@ -1,6 +1,7 @@
 //! What the client sends and wants back: content types and their parameters.
 
 use super::decode::Format;
+use crate::kinds::Kind;
 use crate::status::ApiError;
 
 /// Read in bodies where the type is known; never written.
@@ -24,6 +25,27 @@ pub(super) struct Wanted {
     pub format: Format,
     pub shape: Shape,
     pub pretty: bool,
+    /// Metadata was asked for in the form of one object.
+    pub of_one: bool,
+}
+
+impl Wanted {
+    /// A list cannot be shown as the metadata of one object.
+    pub(super) fn check_list(&self, kind: &Kind) -> Result<(), ApiError> {
+        if self.shape != Shape::Metadata || !self.of_one {
+            return Ok(());
+        }
+        let found = match kind.custom {
+            Some(_) => "unstructured.UnstructuredList".to_owned(),
+            None => {
+                let package = kind.group.split('.').next().filter(|p| !p.is_empty()).unwrap_or("core");
+                format!("{package}.{}List", kind.kind)
+            }
+        };
+        let text =
+            format!("you requested PartialObjectMetadata, but the requested object is a list (*{found})");
+        Err(ApiError::new(406, "NotAcceptable", text))
+    }
 }
 
 /// One clause of an Accept header.
@@ -74,17 +96,42 @@ impl Clause<'_> {
     }
 }
 
+/// What the route of a built-in resource can produce at all.
+pub(super) fn check_route(header: &str, is_collection: bool) -> Result<(), ApiError> {
+    let is_known = |media: &str| ["*/*", "application/json", "application/yaml", PROTOBUF].contains(&media);
+    if header.trim().is_empty() || clauses(header).iter().any(|clause| is_known(clause.media)) {
+        return Ok(());
+    }
+    let streams = match is_collection {
+        true => ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+        false => "",
+    };
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {ACCEPTED}{streams}");
+    Err(ApiError::new(406, "NotAcceptable", message).with_causes(Vec::new()))
+}
+
 /// Chooses the answer for a resource.
 pub(super) fn accept(header: &str) -> Result<Wanted, ApiError> {
     if header.trim().is_empty() {
-        return Ok(Wanted { format: Format::Json, shape: Shape::Object, pretty: false });
+        return Ok(Wanted { format: Format::Json, shape: Shape::Object, pretty: false, of_one: false });
     }
     for clause in clauses(header) {
         if let (Some(format), Some(shape)) = (clause.format(), clause.shape()) {
-            return Ok(Wanted { format, shape, pretty: clause.parameter("pretty") == "1" });
+            let of_one = clause.parameter("as") == "PartialObjectMetadata";
+            return Ok(Wanted { format, shape, pretty: clause.parameter("pretty") == "1", of_one });
         }
     }
     Err(ApiError::not_acceptable(ACCEPTED))
+}
+
+/// Discovery has two forms, and no third.
+pub(super) fn check_discovery(header: &str) -> Result<(), ApiError> {
+    let is_known = |clause: &Clause<'_>| clause.format().is_some() && clause.parameter("as").is_empty();
+    let has_known = clauses(header).iter().any(is_known);
+    match header.trim().is_empty() || has_known || aggregated_discovery(header).is_some() {
+        true => Ok(()),
+        false => Err(ApiError::not_acceptable(ACCEPTED)),
+    }
 }
 
 /// Whether the client prefers aggregated discovery: the version it knows (`v2`).
@@ -95,7 +142,6 @@ pub(super) fn aggregated_discovery(header: &str) -> Option<&'static str> {
             && clause.format() == Some(Format::Json);
         match (clause.parameter("as"), is_list, clause.parameter("v")) {
             (_, true, "v2") => Some(Some("v2")),
-            (_, true, "v2beta1") => Some(Some("v2beta1")),
             // An earlier plain clause wins.
             ("", _, _) if clause.format() == Some(Format::Json) => Some(None),
             _ => None,

@@ -1,15 +1,21 @@
 //! Query options, as Kubernetes reads them from the URL.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::api::{FieldValidation, User, WriteOptions};
+use super::decode::{Format, SCHEME, yaml_to_json};
 use super::delete::DeleteOptions;
 use super::list::ListOptions;
-use crate::kinds::{FieldError, Path, meta};
+use crate::kinds::{FieldError, Path, meta, quote};
 use crate::patch::managed::manager_name;
+use crate::schema::builtin;
+use crate::schema::decode::{decode, syntax_error};
 use crate::status::ApiError;
+
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
 /// The decoded query of one request.
 pub(super) struct Parameters(Vec<(String, String)>);
@@ -117,8 +123,7 @@ impl Parameters {
             grace_seconds: self.number("gracePeriodSeconds")?,
             propagation: text("propagationPolicy"),
             orphan: self.flag("orphanDependents"),
-            uid: None,
-            revision: None,
+            ..DeleteOptions::default()
         })
     }
 }
@@ -130,6 +135,31 @@ fn validate_dry_run(found: &[&str]) -> Vec<FieldError> {
             let list: Vec<Value> = found.iter().map(|v| Value::from(*v)).collect();
             vec![FieldError::not_supported(&Path::root("dryRun"), list, ["All"])]
         }
+    }
+}
+
+/// Reads a body that must be DeleteOptions.
+pub(super) fn read_delete_options(format: Format, body: &[u8]) -> Result<Value, ApiError> {
+    let bad = |why: String| ApiError::bad_request(why);
+    let unread = |why| bad(format!("couldn't get version/kind; json parse error: {why}"));
+    let json = match format {
+        Format::Json => Cow::Borrowed(body),
+        Format::Yaml => Cow::Owned(yaml_to_json(body).map_err(unread)?),
+    };
+    let tree: Value = serde_json::from_slice(&json).map_err(|_| unread(syntax_error(&json)))?;
+    let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    if !["", "DeleteOptions"].contains(&kind) {
+        return Err(bad(format!(
+            "no kind {} is registered for version {} in scheme {SCHEME}",
+            quote(kind),
+            quote(if version.is_empty() { "v1" } else { version }),
+        )));
+    }
+    let Some(schema) = builtin::by_name(DELETE_OPTIONS) else { return Ok(tree) };
+    match decode(&json, schema, "DeleteOptions") {
+        Ok(decoded) => Ok(decoded.value),
+        Err(error) => Err(bad(error.to_string())),
     }
 }
 
@@ -151,6 +181,7 @@ pub(super) fn delete_options(body: &Value, write: &WriteOptions) -> Result<Delet
         orphan: body["orphanDependents"].as_bool(),
         uid: text(&body["preconditions"]["uid"]),
         revision: text(&body["preconditions"]["resourceVersion"]),
+        is_collection: false,
     })
 }
 

@@ -203,7 +203,8 @@ fn value(of: &str, wire: &Wire<'_>, depth: usize) -> Option<Value> {
 /// Messages whose JSON is not an object of their fields.
 fn special(name: &str, bytes: &[u8]) -> Option<Option<Value>> {
     if !["meta.v1.Time", "meta.v1.MicroTime", "resource.Quantity", "intstr.IntOrString"].contains(&name)
-        && !["meta.v1.FieldsV1", "runtime.RawExtension", "authentication.v1.ExtraValue"].contains(&name)
+        && !["meta.v1.FieldsV1", "runtime.RawExtension"].contains(&name)
+        && !name.ends_with(".v1.ExtraValue")
     {
         return None;
     }
@@ -227,7 +228,7 @@ fn special(name: &str, bytes: &[u8]) -> Option<Option<Value>> {
         "resource.Quantity" => Some(Value::from(text(1))),
         "intstr.IntOrString" if number(1) == 1 => Some(Value::from(text(3))),
         "intstr.IntOrString" => Some(Value::from(number(2))),
-        "authentication.v1.ExtraValue" => {
+        extra if extra.ends_with(".v1.ExtraValue") => {
             let items = found.iter().filter_map(|(_, wire)| std::str::from_utf8(wire.bytes()?).ok());
             Some(Value::Array(items.map(Value::from).collect()))
         }

@@ -58,17 +58,28 @@ pub(super) struct View {
     pub wanted: Wanted,
     pub include: Include,
     pub now: Timestamp,
+    /// A watch tells the columns of its Tables once.
+    pub with_columns: bool,
 }
 
 pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).boxed_unsync()
 }
 
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+
+/// A code and nothing else.
+pub(super) fn empty(code: u16) -> Response<Body> {
+    let mut response = Response::new(full(Bytes::new()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+}
+
 pub(super) fn text(code: u16, body: &'static str) -> Response<Body> {
     let mut response = Response::new(full(body));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(TEXT));
     headers.insert("x-content-type-options", header::HeaderValue::from_static("nosniff"));
     response
 }
@@ -154,7 +165,8 @@ impl View {
 
     fn list_head(&self, listing: &Listing) -> Value {
         let mut metadata = json!({"resourceVersion": listing.page.revision.to_string()});
-        if !listing.continue_token.is_empty() {
+        let is_bare = self.kind.custom.is_some() && self.wanted.shape == Shape::Object;
+        if !listing.continue_token.is_empty() || is_bare {
             metadata["continue"] = json!(listing.continue_token);
         }
         if let Some(remaining) = listing.remaining {
@@ -172,7 +184,10 @@ impl View {
     }
 
     fn table_head(&self) -> Value {
-        let columns: Vec<Value> = self.columns().iter().map(column).collect();
+        let columns = match self.with_columns {
+            true => Value::Array(self.columns().iter().map(column).collect()),
+            false => Value::Null,
+        };
         json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "columnDefinitions": columns})
     }
 
@@ -190,6 +205,9 @@ impl View {
             false => self.kind.row(object, self.now),
         };
         let mut row = json!({"cells": cells});
+        if let Some(conditions) = (self.kind.hooks.row_conditions)(object) {
+            row["conditions"] = conditions;
+        }
         match self.include {
             Include::None => row["object"] = Value::Null,
             Include::Metadata => row["object"] = partial(object),

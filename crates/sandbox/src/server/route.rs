@@ -8,6 +8,8 @@ pub(super) enum Route {
     /// `/healthz`, `/livez`, `/readyz`.
     Health,
     Version,
+    /// `/`.
+    Root,
     /// `/api`, `/apis`.
     CoreVersions,
     Groups,
@@ -49,6 +51,7 @@ pub(super) fn parse(path: &str) -> Route {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => Route::Health,
+        [] => Route::Root,
         ["version"] => Route::Version,
         ["api"] => Route::CoreVersions,
         ["apis"] => Route::Groups,
@@ -117,7 +120,7 @@ mod tests {
         }
         assert!(matches!(parse("/api/v1/watch/pods"), Route::Resource(Place { is_watch: true, .. })));
         assert_eq!(parse("/apis/apps/v1/"), Route::Resources { group: "apps".into(), version: "v1".into() });
-        for nowhere in ["/", "/foo", "/api/v1/namespaces/a/pods/b/c/d", "/api/v1//x", "/api/v1/pods/%ff"] {
+        for nowhere in ["/foo", "/api/v1/namespaces/a/pods/b/c/d", "/api/v1//x", "/api/v1/pods/%ff"] {
             assert_eq!(parse(nowhere), Route::Nowhere, "{nowhere}");
         }
     }

@@ -14,6 +14,8 @@ use crate::store::{Selection, Stored};
 
 /// Evicted pods a budget remembers until they are gone.
 const DISRUPTED_PODS_MAX: usize = 2000;
+/// Labels a pod takes over from its node.
+const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
 const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 fn success(code: u16) -> Value {
@@ -118,6 +120,12 @@ impl Api {
         let node = check_binding(binding)?;
         let kind = self.kind("", "pods")?;
         let now = meta::format_time(self.now());
+        let is_node = binding["target"]["kind"] == "Node";
+        let found = self.store.table("", "nodes").get(node).filter(|_| is_node);
+        let topology: Vec<(&str, String)> = TOPOLOGY_LABELS
+            .into_iter()
+            .filter_map(|key| Some((key, found.as_ref()?.label(key)?.to_owned())))
+            .collect();
         let conflict = |why: String| ApiError::conflict("", "pods/binding", name, &why);
         let change = |pod: &mut Value| {
             check_binding_version(binding, pod, name)?;
@@ -132,11 +140,16 @@ impl Api {
                 return Err(conflict(format!("pod {name} has non-empty .spec.schedulingGates")));
             }
             pod["spec"]["nodeName"] = json!(node);
+            // A hint to where the pod could go has served its purpose.
+            super::write::remove(&mut pod["status"], "nominatedNodeName");
             for map in ["annotations", "labels"] {
                 let Some(added) = binding["metadata"][map].as_object() else { continue };
                 for (key, value) in added {
                     pod["metadata"][map][key] = value.clone();
                 }
+            }
+            for (key, value) in &topology {
+                pod["metadata"]["labels"][key] = json!(value);
             }
             set_condition(pod, json!({"type": "PodScheduled", "status": "True"}), &now);
             Ok(true)
@@ -211,7 +224,8 @@ impl Api {
             Ok(true)
         };
         let name = meta::name(budget).to_owned();
-        self.edit(&kind, (namespace, &name), Part::Status, &delete.write, &change).await?;
+        let own = WriteOptions { manager: "kube-apiserver".to_owned(), ..delete.write.clone() };
+        self.edit(&kind, (namespace, &name), Part::Status, &own, &change).await?;
         Ok(false)
     }
 
@@ -252,12 +266,8 @@ impl Api {
         let key = crate::store::key(namespace, name);
         loop {
             let stored = table.get(&key).ok_or_else(|| kind.not_found(name))?;
-            let old = stored.value();
-            let mut object = old.clone();
+            let mut object = stored.value();
             change(&mut object)?;
-            if kind.has_generation {
-                meta::bump_generation(&mut object, &old);
-            }
             if options.dry_run {
                 return Ok(stored);
             }
@@ -337,7 +347,9 @@ fn check_binding_version(binding: &Value, pod: &Value, name: &str) -> Result<(),
         let (wanted, is) = (meta::text(binding, field), meta::text(pod, field));
         if !wanted.is_empty() && wanted != is {
             let why = format!(
-                "Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {is}"
+                "StorageError: invalid object, Code: 4, Key: /registry/pods/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+                 Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {is}",
+                crate::store::key(meta::namespace(pod), name)
             );
             return Err(ApiError::conflict("", "pods", name, &why));
         }
@@ -429,7 +441,22 @@ fn decrement(budget: &mut Value, pod: &str, now: &str) -> Result<(), ApiError> {
     }
     budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
     budget["status"]["disruptedPods"][pod] = json!(now);
+    note_allowance(budget, now);
     Ok(())
+}
+
+/// The condition that says whether the budget allows another eviction.
+fn note_allowance(budget: &mut Value, now: &str) {
+    let is_allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) > 0;
+    let (status, reason) =
+        if is_allowed { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let condition = json!({"type": "DisruptionAllowed", "status": status, "reason": reason, "message": "",
+        "observedGeneration": budget["status"]["observedGeneration"]});
+    set_condition(budget, condition, now);
+    for condition in budget["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        // Only conditions of pods tell when they were looked at.
+        super::write::remove(condition, "lastProbeTime");
+    }
 }
 
 /// Why a budget allows nothing now.

@@ -10,11 +10,11 @@ use futures::stream;
 use http::Response;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::api::Api;
-use super::list::ListOptions;
+use super::list::{BadRevision, ListOptions};
 use super::render::{Body, View, respond};
 use crate::status::ApiError;
 use crate::store::{Change, Event, Expired, Filter, Query, Selection, Stored, Watch};
@@ -52,7 +52,7 @@ impl Api {
         shutdown: tokio::sync::watch::Receiver<bool>,
     ) -> Result<Response<Body>, ApiError> {
         options.validate()?;
-        let from = options.revision_number()?;
+        let from = options.revision_number().map_err(BadRevision::of_one)?;
         let table = self.table(&view.kind);
         let wants_initial = options.wants_initial_events();
         let (initial, watch) = match wants_initial {
@@ -192,17 +192,18 @@ impl Watching {
         self.ready.push_back(Bytes::from(out));
     }
 
-    fn write_event(&self, out: &mut Vec<u8>, change: Change, object: &Stored) {
+    fn write_event(&mut self, out: &mut Vec<u8>, change: Change, object: &Stored) {
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(change.text().as_bytes());
         out.extend_from_slice(b"\",\"object\":");
         self.view.write_object(out, object);
+        self.view.with_columns = false;
         out.extend_from_slice(b"}\n");
     }
 
     fn bookmark(&self, revision: u64, ends_initial: bool) -> Bytes {
         let kind = &self.view.kind;
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": Value::Null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if ends_initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

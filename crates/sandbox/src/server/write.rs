@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::admission::{self, Review};
 use super::api::{Answer, Api, FieldValidation, Part, WriteOptions, Written, draft, load};
-use super::decode::{Read, read_patched, read_tree};
-use crate::kinds::{Admission, FieldError, Kind, Operation, Path, Subresource, meta};
+use super::decode::{Read, go_format, named_twice, read_patched, read_tree};
+use crate::kinds::{Admission, Approval, FieldError, Kind, Operation, Path, Subresource, meta};
 use crate::patch::managed::keep_times;
 use crate::patch::{self, PatchError};
-use crate::schema::decode::complete;
+use crate::schema::decode;
 use crate::status::ApiError;
 use crate::store::{Lost, Stored, key};
 
@@ -90,8 +90,11 @@ impl Api {
         read: Read,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let Read { mut object, mut warnings, is_tracked } = read;
+        let Read { mut object, mut warnings, is_tracked, .. } = read;
         match_namespace(kind, namespace, &mut object)?;
+        if !["", "0"].contains(&meta::text(&object, "resourceVersion")) {
+            return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+        }
         for field in ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"] {
             meta::set(&mut object, field, None);
         }
@@ -109,9 +112,11 @@ impl Api {
                 let name = meta::generate_name(&base, self.ids().next());
                 meta::set(&mut object, "name", Some(Value::from(name)));
             }
-            let mut finished = object.clone();
+            // Only a name that may be taken needs the object once more.
+            let mut finished = if is_generated { object.clone() } else { std::mem::take(&mut object) };
             self.prepare_created(kind, &mut finished)?;
             warnings.extend((kind.hooks.warn)(&finished, None));
+            warnings.extend(finalizer_warnings(kind, &finished, None));
             self.validate_admission(
                 kind,
                 Operation::Create,
@@ -131,9 +136,7 @@ impl Api {
                     return Ok(Written { answer: Answer::Stored(stored), created: true, warnings });
                 }
                 Err(_) if is_generated => continue,
-                Err(_) => {
-                    return Err(ApiError::already_exists(&kind.group, &kind.plural, meta::name(&object)));
-                }
+                Err(existing) => return Err(already_exists(kind, &existing)),
             }
         }
         Err(ApiError::generate_name_conflict(&kind.group, &kind.plural, meta::name(&object)))
@@ -146,8 +149,8 @@ impl Api {
         warnings: Vec<String>,
     ) -> Result<Written, ApiError> {
         let (namespace, name) = (meta::namespace(&object), meta::name(&object));
-        if self.table(kind).get(&key(namespace, name)).is_some() {
-            return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
+        if let Some(existing) = self.table(kind).get(&key(namespace, name)) {
+            return Err(already_exists(kind, &existing));
         }
         Ok(Written { answer: Answer::Tree(object), created: true, warnings })
     }
@@ -155,7 +158,7 @@ impl Api {
     /// Fills, prepares and judges a new object.
     fn prepare_created(&self, kind: &Arc<Kind>, object: &mut Value) -> Result<(), ApiError> {
         meta::fill_created(object, kind, self.ids().uid(), self.now());
-        if kind.has_status() {
+        if kind.has_status() && !kind.status_on_create {
             remove(object, "status");
         }
         (kind.hooks.prepare_create)(object);
@@ -165,9 +168,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(kind.invalid(meta::name(object), &errors));
         }
-        if let Some(schema) = kind.builtin_schema() {
-            complete(object, schema);
-        }
+        settle(kind, object);
         Ok(())
     }
 
@@ -189,17 +190,17 @@ impl Api {
                 let why = format!(
                     "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
                      failed: UID in precondition: {}, UID in object meta: ",
-                    key(namespace, name),
+                    registry_key(kind, namespace, name),
                     meta::uid(&object)
                 );
                 return Err(kind.conflict(name, &why));
             }
             return self
-                .create_read(kind, namespace, Read { object, warnings, is_tracked: false }, options)
+                .create_read(kind, namespace, Read { object, warnings, ..Read::default() }, options)
                 .await;
         }
         let change =
-            |_: &Value| Ok(Read { object: object.clone(), warnings: warnings.clone(), is_tracked: false });
+            |_: &Value| Ok(Read { object: object.clone(), warnings: warnings.clone(), ..Read::default() });
         self.modify(kind, (namespace, name), part, &change, options).await
     }
 
@@ -214,9 +215,17 @@ impl Api {
         if let Patch::Apply(wanted) = patch {
             return self.apply(kind, (namespace, name), part, wanted, options).await;
         }
+        let (blamed, twice) = match patch {
+            Patch::Strategic(patch) => {
+                let tree = serde_json::from_slice(patch).unwrap_or_default();
+                (Some(go_format(&tree)), named_twice(patch))
+            }
+            Patch::Merge(patch) => (None, named_twice(patch)),
+            Patch::Json(_) | Patch::Apply(_) => (None, Vec::new()),
+        };
         let change = |current: &Value| {
             let tree = apply_patch(kind, current.clone(), patch)?;
-            let read = read_patched(kind, tree, options.validation)?;
+            let read = read_patched(kind, tree, blamed.as_deref(), &twice, options.validation)?;
             match_name(name, &read.object)?;
             if kind.namespaced && meta::namespace(&read.object) != namespace {
                 return Err(ApiError::bad_request(
@@ -245,21 +254,25 @@ impl Api {
             let read = change(&current)?;
             let (object, warnings) =
                 self.finish_change(kind, (namespace, name), part, read, &current, options).await?;
-            let draft = draft(kind, object.clone());
+            let is_done = is_done_deleting(kind, &object, &current);
+            // Who took the last finalizer away sees the object as it would have been.
+            let shown = (is_done || options.dry_run).then(|| object.clone());
+            let draft = draft(kind, object);
             if draft.is_same_as(&stored) {
                 return Ok(Written { answer: Answer::Stored(stored), created: false, warnings });
             }
-            if options.dry_run {
+            if let Some(object) = shown.clone().filter(|_| options.dry_run) {
                 return Ok(Written { answer: Answer::Tree(object), created: false, warnings });
             }
-            let result = match is_done_deleting(kind, &object, &current) {
+            let result = match is_done {
                 true => table.remove(&key, stored.revision()),
                 false => table.replace(draft, stored.revision()),
             };
             match result {
                 Ok(new) => {
                     self.after_write(kind, Some(&stored), table.get(&key).as_ref());
-                    return Ok(Written { answer: Answer::Stored(new), created: false, warnings });
+                    let answer = shown.map_or(Answer::Stored(new), Answer::Tree);
+                    return Ok(Written { answer, created: false, warnings });
                 }
                 Err(Lost::Changed(newer)) => stored = newer,
                 Err(Lost::Gone) => return Err(kind.not_found(name)),
@@ -277,8 +290,11 @@ impl Api {
         current: &Value,
         options: &WriteOptions,
     ) -> Result<(Value, Vec<String>), ApiError> {
-        let Read { mut object, mut warnings, is_tracked } = read;
+        let Read { mut object, mut warnings, is_tracked, is_patched } = read;
         match_namespace(kind, namespace, &mut object)?;
+        if !is_patched {
+            check_uid(kind, name, &object, current)?;
+        }
         check_preconditions(kind, name, part, &mut object, current)?;
         dedup_owners(&mut object, &mut warnings);
         if !is_tracked {
@@ -289,7 +305,11 @@ impl Api {
         let mut errors = meta::validate_updated(&object, current, kind);
         match part {
             Part::Status => errors.extend((kind.hooks.validate_status)(&object, current)),
-            _ => errors.extend(kind.validate(&object, Some(current))),
+            Part::Main => errors.extend(kind.validate(&object, Some(current))),
+            _ => errors.extend(match kind.hooks.validate_part {
+                Some(validate) => validate(part.subresource(), &object, current),
+                None => kind.validate(&object, Some(current)),
+            }),
         }
         if kind.custom.is_some() && part == Part::Status {
             errors.extend(kind.validate(&object, Some(current)));
@@ -300,10 +320,9 @@ impl Api {
         }
         if part == Part::Main {
             warnings.extend((kind.hooks.warn)(&object, Some(current)));
+            warnings.extend(finalizer_warnings(kind, &object, Some(current)));
         }
-        if let Some(schema) = kind.builtin_schema() {
-            complete(&mut object, schema);
-        }
+        settle(kind, &mut object);
         keep_times(current, &mut object);
         self.validate_admission(
             kind,
@@ -342,9 +361,9 @@ impl Api {
             object,
             old,
         })?;
-        let review = Review { kind, operation, subresource, old, options };
+        let review = Review { kind, operation, subresource, old, options, delete: None };
         let Some(changed) = admission::mutate(self, &review, object, warnings).await? else { return Ok(()) };
-        *object = read_patched(kind, changed, FieldValidation::Ignore)?.object;
+        *object = read_patched(kind, changed, None, &[], FieldValidation::Ignore)?.object;
         dedup_owners(object, warnings);
         // The kind's own admission sees once more what webhooks made of the object.
         (kind.hooks.admit)(&mut Admission {
@@ -369,7 +388,9 @@ impl Api {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<(), ApiError> {
-        let review = Review { kind, operation, subresource: part.subresource(), old, options };
+        let subresource = part.subresource();
+        (kind.hooks.approve)(&Approval { cluster: self, kind, operation, subresource, object, old })?;
+        let review = Review { kind, operation, subresource, old, options, delete: None };
         admission::validate(self, &review, object, warnings).await
     }
 
@@ -405,8 +426,28 @@ impl Api {
         match (kind.storage_group.as_ref(), kind.plural.as_ref()) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.crd_written(old, new),
             ("admissionregistration.k8s.io", _) => self.webhooks.forget(),
+            ("", _) => self.release_unused(kind, old.map(Arc::as_ref), new.map(Arc::as_ref)),
             _ => {}
         }
+    }
+}
+
+/// The name is taken, perhaps by an object on its way out.
+fn already_exists(kind: &Kind, existing: &Stored) -> ApiError {
+    let mut error = ApiError::already_exists(&kind.group, &kind.plural, existing.name());
+    if meta::is_deleting(&existing.value()) {
+        error.message = format!("object is being deleted: {}", error.message);
+    }
+    error
+}
+
+/// Gives an object the form it rests in.
+fn settle(kind: &Kind, object: &mut Value) {
+    match kind.builtin_schema() {
+        // Definitions rest as JSON, which knows empty lists.
+        Some(schema) if kind.group == "apiextensions.k8s.io" => decode::complete(object, schema),
+        Some(schema) => decode::settle(object, schema),
+        None => {}
     }
 }
 
@@ -454,7 +495,34 @@ fn match_name(name: &str, object: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The writer must have seen this object: same UID if given, same version if given.
+/// Where Kubernetes keeps an object in etcd, for the messages that say so.
+fn registry_key(kind: &Kind, namespace: &str, name: &str) -> String {
+    let folder = match (kind.group.as_ref(), kind.plural.as_ref()) {
+        ("", "nodes") => "minions".to_owned(),
+        ("", "services") => "services/specs".to_owned(),
+        ("", "endpoints") => "services/endpoints".to_owned(),
+        (group @ ("apiextensions.k8s.io" | "apiregistration.k8s.io"), plural) => format!("{group}/{plural}"),
+        (group, plural) if kind.custom.is_some() => format!("{group}/{plural}"),
+        (_, plural) => plural.to_owned(),
+    };
+    format!("/registry/{folder}/{}", key(namespace, name))
+}
+
+/// Whoever replaces an object by UID means that very one.
+fn check_uid(kind: &Kind, name: &str, object: &Value, current: &Value) -> Result<(), ApiError> {
+    let (uid, is) = (meta::uid(object), meta::uid(current));
+    if uid.is_empty() || uid == is {
+        return Ok(());
+    }
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+         failed: UID in precondition: {uid}, UID in object meta: {is}",
+        registry_key(kind, meta::namespace(current), name)
+    );
+    Err(kind.conflict(name, &why))
+}
+
+/// The writer must have seen this version, if it names one.
 fn check_preconditions(
     kind: &Kind,
     name: &str,
@@ -462,11 +530,6 @@ fn check_preconditions(
     object: &mut Value,
     current: &Value,
 ) -> Result<(), ApiError> {
-    let (uid, is) = (meta::uid(object), meta::uid(current));
-    if !uid.is_empty() && uid != is {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {is}");
-        return Err(kind.conflict(name, &why));
-    }
     let version = meta::text(object, "resourceVersion");
     let is = meta::text(current, "resourceVersion");
     match version {
@@ -482,10 +545,8 @@ fn check_preconditions(
         }
         _ if version == is => Ok(()),
         _ if version.parse::<u64>().is_err() => {
-            let root = Path::root("metadata");
             let why = format!("strconv.ParseUint: parsing {}: invalid syntax", crate::kinds::quote(version));
-            let error = FieldError::invalid(&root.child("resourceVersion"), version, why);
-            Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]))
+            Err(ApiError::new(500, "", why))
         }
         _ => Err(kind.conflict(name, CONFLICT)),
     }
@@ -511,14 +572,22 @@ fn prepare_updated(kind: &Kind, part: Part, object: &mut Value, current: &Value)
         Part::Finalize => {
             let finalizers = object["spec"]["finalizers"].take();
             keep_all_but(object, current, &["metadata"]);
-            object["spec"]["finalizers"] = finalizers;
+            match finalizers.as_array().is_some_and(|list| !list.is_empty()) {
+                true => object["spec"]["finalizers"] = finalizers,
+                false => remove(&mut object["spec"], "finalizers"),
+            }
         }
         Part::EphemeralContainers | Part::Resize => {
+            if part == Part::Resize && !has_same_count(object, current) {
+                // Containers came or went: left as it is for validation to refuse.
+                return;
+            }
             let wanted = object["spec"].take();
             keep_all_but(object, current, &["metadata"]);
+            meta::reset_for_status(object, current);
             match part {
                 Part::Resize => resize(object, &wanted),
-                _ => object["spec"]["ephemeralContainers"] = wanted["ephemeralContainers"].clone(),
+                _ => restore(&mut object["spec"], &wanted, "ephemeralContainers"),
             }
             if kind.has_generation {
                 meta::bump_generation(object, current);
@@ -544,16 +613,24 @@ fn keep_all_but(object: &mut Value, current: &Value, own: &[&str]) {
     *object = kept;
 }
 
-/// Only the resources and resize policies of containers that exist.
+/// As many containers as before.
+fn has_same_count(object: &Value, current: &Value) -> bool {
+    let count = |object: &Value, list: &str| object["spec"][list].as_array().map_or(0, Vec::len);
+    ["containers", "initContainers"].iter().all(|list| count(object, list) == count(current, list))
+}
+
+/// Only the resources and resize policies of containers; other names are left for validation to refuse.
 fn resize(object: &mut Value, wanted: &Value) {
     for list in ["containers", "initContainers"] {
-        let wanted = wanted[list].as_array();
+        let Some(wanted) = wanted[list].as_array() else { continue };
         let Some(containers) = object["spec"][list].as_array_mut() else { continue };
-        for container in containers {
-            let same = |w: &&Value| w["name"] == container["name"];
-            let Some(found) = wanted.and_then(|w| w.iter().find(same)) else { continue };
+        if containers.iter().zip(wanted).any(|(old, new)| old["name"] != new["name"]) {
+            containers.clone_from(wanted);
+            continue;
+        }
+        for (container, wanted) in containers.iter_mut().zip(wanted) {
             for field in ["resources", "resizePolicy"] {
-                restore(container, found, field);
+                restore(container, wanted, field);
             }
         }
     }
@@ -591,6 +668,22 @@ fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
             twice.join(", ")
         ));
     }
+}
+
+/// New finalizers of custom resources should say whose they are.
+fn finalizer_warnings(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<String> {
+    let known = old.map(meta::finalizers).unwrap_or_default();
+    let is_new = |name: &&str| !known.contains(name) && !name.contains('/');
+    let standard = [meta::FINALIZER_ORPHAN, meta::FINALIZER_FOREGROUND];
+    let list = meta::finalizers(object).into_iter().filter(|name| is_new(name) && !standard.contains(name));
+    let text = |name: &str| {
+        format!(
+            "metadata.finalizers: {}: prefer a domain-qualified finalizer name to avoid accidental conflicts with \
+             other finalizer writers",
+            crate::kinds::quote(name)
+        )
+    };
+    if kind.custom.is_some() { list.map(text).collect() } else { Vec::new() }
 }
 
 fn apply_patch(kind: &Kind, current: Value, patch: &Patch) -> Result<Value, ApiError> {

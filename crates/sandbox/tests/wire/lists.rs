@@ -111,7 +111,8 @@ async fn watches_begin_continue_and_end() {
     assert_eq!(kinds(&entered), [("ADDED", "a")]);
     let marked = cluster.watch(&format!("{tail}&allowWatchBookmarks=true")).await;
     assert_eq!(marked.last().unwrap()["type"], "BOOKMARK", "the last word before a timeout");
-    let named = cluster.watch(&format!("{MAPS}/a?watch=1&timeoutSeconds=1")).await;
+    let named =
+        cluster.watch(&format!("{MAPS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Da")).await;
     assert_eq!(kinds(&named), [("ADDED", "a")]);
 }
 
@@ -184,7 +185,19 @@ async fn discovery_in_both_ways() {
     );
     let apps =
         all.json["items"].as_array().unwrap().iter().find(|g| g["metadata"]["name"] == "apps").unwrap();
-    assert_eq!(apps["versions"][0]["resources"][0]["resource"], "deployments");
+    let resources = apps["versions"][0]["resources"].as_array().unwrap();
+    let names: Vec<&str> = resources.iter().filter_map(|r| r["resource"].as_str()).collect();
+    assert_eq!(names, ["controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"]);
+    let deployments = &resources[2];
+    assert_eq!(deployments["responseKind"], json!({"group": "", "version": "", "kind": "Deployment"}));
+    assert_eq!(deployments["subresources"][0]["subresource"], "scale");
+    assert_eq!(
+        deployments["subresources"][0]["responseKind"],
+        json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
+    );
+    let names: Vec<&str> =
+        groups["groups"].as_array().unwrap().iter().filter_map(|g| g["name"].as_str()).collect();
+    assert_eq!(names[..3], ["apps", "events.k8s.io", "authentication.k8s.io"]);
     assert_eq!(cluster.get("/apis/apps/v1").await.expect(200)["groupVersion"], "apps/v1");
     assert_eq!(cluster.get("/apis/none").await.code, 404);
     for probe in ["/healthz", "/livez", "/readyz"] {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod extensions;
+mod groups;
 mod lists;
 mod objects;
 mod support;

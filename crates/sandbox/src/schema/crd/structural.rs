@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::super::{FieldError, Pattern};
 
-/// All faults: those of the structural form first, then those of single nodes.
-pub(super) fn check(raw: &Value, path: &str) -> Vec<FieldError> {
+/// The faults that make a schema unusable, and those that forbid it all the same.
+pub(super) fn check(raw: &Value, path: &str) -> (Vec<FieldError>, Vec<FieldError>) {
     let node = Node::new(raw);
     let mut faults = Vec::new();
     if node.flag("nullable") {
@@ -21,8 +21,9 @@ pub(super) fn check(raw: &Value, path: &str) -> Vec<FieldError> {
     completeness(node, Some(node), path, path, &mut structural);
     structural.sort_by_key(FieldError::to_string);
     faults.extend(structural);
-    standard(node, path, Place { root: true, in_meta: false, no_default: "" }, &mut faults);
-    faults
+    let mut forbidden = Vec::new();
+    standard(node, path, Place { root: true, in_meta: false, no_default: "" }, &mut forbidden);
+    (faults, forbidden)
 }
 
 /// A node of the raw schema; absent fields read as their zero value.

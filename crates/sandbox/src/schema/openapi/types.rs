@@ -7,6 +7,10 @@ use serde_json::{Map, Value, json};
 use super::super::{Kind, ListType, PatchStrategy, Schema, builtin};
 use super::{META, Resource, type_name};
 
+/// Where descriptions of lists lead.
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
 #[derive(Default)]
 pub(super) struct Types {
     schemas: BTreeMap<String, Value>,
@@ -152,12 +156,18 @@ impl Types {
             items = json!({"default": {}, "allOf": [items]});
             metadata["default"] = json!({});
         }
+        let mut about = format!("List of {}.", resource.plural);
+        if resource.custom.is_some() {
+            about.push_str(&format!(" More info: {CONVENTIONS}"));
+            metadata["description"] =
+                json!(format!("Standard list metadata. More info: {CONVENTIONS}#types-kinds"));
+        }
         let mut value = json!({
             "description": format!("{0}List is a list of {0}", resource.kind),
             "type": "object",
             "required": ["items"],
             "properties": {
-                "items": {"type": "array", "items": items, "description": format!("List of {}.", resource.plural)},
+                "items": {"type": "array", "items": items, "description": about},
                 "metadata": metadata,
             },
         });

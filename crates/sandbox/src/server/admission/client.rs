@@ -17,8 +17,13 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use super::super::decode::{GO_HEAD, json_type, yaml_to_json};
+use crate::kinds::quote;
+
 /// An answer larger than any object.
 const ANSWER_MAX_BYTES: usize = 16 << 20;
+/// Of an error's text, so much is told.
+const REFUSAL_MAX_BYTES: usize = 1024;
 /// Idle connections kept per webhook.
 const IDLE_MAX: usize = 8;
 
@@ -88,7 +93,8 @@ impl Client {
         let call = self.exchange(endpoint, timeout_seconds, body);
         match tokio::time::timeout(Duration::from_secs(timeout_seconds), call).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(why)) => Err(format!("Post {url:?}: {why}")),
+            Ok(Err(Failure::Way(why))) => Err(format!("Post {url:?}: {why}")),
+            Ok(Err(Failure::Answer(why))) => Err(why),
             Err(_) => Err(format!("Post {url:?}: context deadline exceeded")),
         }
     }
@@ -98,7 +104,7 @@ impl Client {
         endpoint: &Endpoint,
         timeout_seconds: u64,
         body: Bytes,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Failure> {
         let request = || {
             http::Request::post(format!("{}?timeout={timeout_seconds}s", endpoint.path))
                 .header("host", endpoint.key())
@@ -106,7 +112,7 @@ impl Client {
                 .header("accept", "application/json, */*")
                 .header("user-agent", "kube-apiserver-admission")
                 .body(Full::new(body.clone()))
-                .map_err(|e| e.to_string())
+                .map_err(|e| Failure::Way(e.to_string()))
         };
         // A kept connection may have been closed meanwhile; then a new one is tried once.
         let kept = self.take(endpoint);
@@ -117,16 +123,24 @@ impl Client {
             },
             None => send_on_new(endpoint, request()?).await,
         };
-        let (connection, response) = sent?;
+        let (connection, response) = sent.map_err(Failure::Way)?;
         let status = response.status();
         let answer = Limited::new(response.into_body(), ANSWER_MAX_BYTES).collect().await;
-        let answer = answer.map_err(|e| e.to_string())?.to_bytes();
+        let answer = answer.map_err(|e| Failure::Way(e.to_string()))?.to_bytes();
         self.keep(endpoint, connection);
         if !status.is_success() {
-            let text = String::from_utf8_lossy(&answer[..answer.len().min(1024)]).into_owned();
-            return Err(format!("unexpected status {}: {text}", status.as_u16()));
+            return Err(Failure::Answer(refusal(status.as_u16(), &answer)));
         }
-        serde_json::from_slice(&answer).map_err(|e| format!("the answer is not JSON: {e}"))
+        let tree =
+            yaml_to_json(&answer).and_then(|json| serde_json::from_slice(&json).map_err(|e| e.to_string()));
+        match tree {
+            Ok(review @ Value::Object(_)) => Ok(review),
+            Ok(other) => Err(Failure::Answer(unread(&format!(
+                "json: cannot unmarshal {} into Go value of type {GO_HEAD}",
+                json_type(&other)
+            )))),
+            Err(why) => Err(Failure::Answer(unread(&why))),
+        }
     }
 
     fn take(&self, endpoint: &Endpoint) -> Option<Connection> {
@@ -144,6 +158,50 @@ impl Client {
     }
 }
 
+/// Why there is no review to read.
+enum Failure {
+    /// The webhook could not be asked.
+    Way(String),
+    /// It answered with something else.
+    Answer(String),
+}
+
+fn unread(why: &str) -> String {
+    format!("couldn't get version/kind; json parse error: {why}")
+}
+
+/// Go's words for an answer that is an error and no Status.
+fn refusal(code: u16, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_MAX_BYTES)]);
+    match code {
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 => text.trim().to_owned(),
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        409 => "the server reported a conflict".to_owned(),
+        422 => "the server rejected our request due to an error in our request".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => "the server was unable to return a response in the time allotted, but may still be processing the \
+                request"
+            .to_owned(),
+        500.. => {
+            let said = quote(text.trim());
+            format!("an error on the server ({said}) has prevented the request from succeeding")
+        }
+        _ => format!("the server responded with the status code {code} but did not return more information"),
+    }
+}
+
+/// The system's word, as Go spells it.
+fn dial_error(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 async fn send_on_new(
     endpoint: &Endpoint,
     request: http::Request<Full<Bytes>>,
@@ -155,7 +213,7 @@ async fn send_on_new(
 
 async fn connect(endpoint: &Endpoint) -> Result<Connection, String> {
     let tcp = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await;
-    let tcp = tcp.map_err(|e| format!("dial tcp {}: {e}", endpoint.key()))?;
+    let tcp = tcp.map_err(|e| format!("dial tcp {}: {}", endpoint.key(), dial_error(&e)))?;
     let _ = tcp.set_nodelay(true);
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&endpoint.ca) {

@@ -1,0 +1,256 @@
+//! `koord sandbox up`: starts a sandbox here, or in the background, or finds the one that runs.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use koord_kit::log::{self, LogOptions};
+use koord_kit::shutdown::Shutdown;
+use koord_sandbox::cluster::{Cluster, Options, Step, Wanted};
+use koord_sandbox::dump::Dump;
+
+use super::place::{Held, Place, Running, quoted, write_kubeconfig};
+use super::{read_input, say, text};
+
+/// Nodes when nobody says how many.
+const NODES_DEFAULT: u32 = 3;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Up {
+    #[command(flatten)]
+    pub(super) nodes: NodeFlags,
+    /// Begin with this cluster: what `save` or `kubectl get -o json|yaml` wrote
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Also write the kubeconfig to this file
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The port to listen on [default: a free one]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    port: u16,
+    /// Leave out the CustomResourceDefinitions of Koord
+    #[arg(long)]
+    no_crds: bool,
+    /// Leave out the workload controllers
+    #[arg(long)]
+    no_controllers: bool,
+    /// How many times faster than real the pods' behaviour runs: run times, failures, usage
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
+    speed: f64,
+    /// Run in the background and return once the sandbox is ready
+    #[arg(short, long)]
+    detach: bool,
+    /// More log lines, on standard error
+    #[arg(short, long, value_name = "LEVEL", default_value_t = 0)]
+    verbosity: u8,
+    /// The process that --detach leaves behind
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+/// Which nodes to make.
+#[derive(Debug, clap::Args)]
+pub(super) struct NodeFlags {
+    /// How many nodes [default: 3; none with --from]
+    #[arg(long, value_name = "N", conflicts_with = "node_pools")]
+    nodes: Option<u32>,
+    /// What they are made of: cores=32,threads=2,sockets=2,memory=128Gi,gpus=8,label=disk=ssd,…; once for each pool
+    #[arg(long, value_name = "FIELDS", conflicts_with = "node_pools")]
+    node_shape: Vec<String>,
+    /// A YAML list of pools, each with name, count and the fields of --node-shape
+    #[arg(long, value_name = "FILE")]
+    node_pools: Option<PathBuf>,
+}
+
+impl NodeFlags {
+    /// As typed, with the file's text.
+    pub(super) fn wanted(&self) -> Result<Wanted> {
+        let file = match &self.node_pools {
+            None => None,
+            Some(file) => {
+                let text =
+                    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+                Some((file.display().to_string(), text))
+            }
+        };
+        Ok(Wanted { nodes: self.nodes, shapes: self.node_shape.clone(), file })
+    }
+}
+
+impl Up {
+    pub(super) fn run(&self, place: &Place) -> Result<()> {
+        // Mistakes in flags and files are told before anything starts.
+        let mut wanted = self.nodes.wanted()?;
+        if wanted.is_nothing() && self.from.is_none() {
+            wanted.nodes = Some(NODES_DEFAULT);
+        }
+        let pools = wanted.pools().map_err(anyhow::Error::msg)?;
+        let Some(held) = place.hold()? else { return self.find(place) };
+        if self.detach {
+            drop(held);
+            return self.detach(place);
+        }
+        let from = self.from.as_ref().map(read_dump).transpose()?;
+        let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
+        let options = Options {
+            listen,
+            pools,
+            from,
+            with_koord_kinds: !self.no_crds,
+            with_controllers: !self.no_controllers,
+            speed: self.speed,
+            ..Options::default()
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(self.serve(place, options, held))
+    }
+
+    /// Runs until Ctrl-C, SIGTERM or `down`.
+    async fn serve(&self, place: &Place, options: Options, _held: Held) -> Result<()> {
+        log::init(&LogOptions { verbosity: self.verbosity, ..LogOptions::default() })?;
+        let shutdown = Shutdown::on_signals()?;
+        let begun = Instant::now();
+        say("Starting a sandbox:")?;
+        let mut progress = |step: Step| {
+            let _ = say(&format!("  {:<60}{:>6.2} s", describe(&step), begun.elapsed().as_secs_f64()));
+        };
+        let stop = shutdown.token();
+        let cluster = tokio::select! {
+            started = Cluster::start(options, &mut progress) => started?,
+            () = stop.cancelled() => return say("Stopped while starting."),
+        };
+        let mut kubeconfigs = vec![place.kubeconfig()];
+        if let Some(path) = &self.kubeconfig {
+            kubeconfigs.push(std::path::absolute(path)?);
+        }
+        let content = cluster.kubeconfig().to_owned();
+        for path in &kubeconfigs {
+            write_kubeconfig(path, &content)?;
+        }
+        let running = Running {
+            pid: std::process::id(),
+            server: format!("https://{}", cluster.address()),
+            kubeconfig: kubeconfigs.last().cloned().unwrap_or_default(),
+        };
+        place.announce(&running)?;
+        say(&format!(
+            "Ready after {:.2} s. Kubeconfig: {}",
+            begun.elapsed().as_secs_f64(),
+            quoted(&running.kubeconfig)
+        ))?;
+        if !self.detached {
+            say(&text::next_steps(place, &running, true))?;
+        }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = cluster.stop_ordered() => {}
+        }
+        place.withdraw(&kubeconfigs, &content);
+        cluster.stop().await;
+        say("The sandbox has stopped; nothing of it is left.")
+    }
+
+    /// A second `up` finds the first.
+    fn find(&self, place: &Place) -> Result<()> {
+        let running = wait_for(place, || place.is_held().then_some(()).context("the other one ended"))?;
+        say(&format!(
+            "A sandbox runs already in {} (process {}): {}\nKubeconfig: {}",
+            place.dir().display(),
+            running.pid,
+            running.server,
+            quoted(&running.kubeconfig)
+        ))?;
+        if !self.nodes.wanted()?.is_nothing()
+            || self.from.is_some()
+            || self.kubeconfig.is_some()
+            || self.port != 0
+        {
+            say("It stays as it is: the flags of this command have had no effect.")?;
+        }
+        say(&text::next_steps(place, &running, false))
+    }
+
+    /// Starts the same command in the background and shows its progress until it is ready.
+    fn detach(&self, place: &Place) -> Result<()> {
+        let log = place.log();
+        let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let program = std::env::current_exe().context("cannot find this program itself")?;
+        let words = std::env::args_os().skip(1).filter(|word| word != "--detach" && word != "-d");
+        let mut command = Command::new(program);
+        command.args(words).arg("--detached").stdin(Stdio::null());
+        command.stdout(file.try_clone()?).stderr(file).process_group(0);
+        let mut child = command.spawn().context("cannot start the sandbox's process")?;
+        let mut shown = Follow { file: File::open(&log)? };
+        let running = wait_for(place, || {
+            shown.show()?;
+            match child.try_wait()? {
+                None => Ok(()),
+                Some(status) => {
+                    shown.show()?;
+                    bail!("the sandbox ended with {status}; its log is {}", log.display())
+                }
+            }
+        })?;
+        shown.show()?;
+        say(&text::next_steps(place, &running, false))
+    }
+}
+
+/// Above this a second holds more of a pod's life than a status can tell.
+const SPEED_MAX: f64 = 100_000.0;
+
+fn speed(text: &str) -> Result<f64, String> {
+    let accepted = || format!("accepted are factors above 0 and up to {SPEED_MAX}");
+    text.parse().ok().filter(|speed| *speed > 0.0 && *speed <= SPEED_MAX).ok_or_else(accepted)
+}
+
+/// A dump that can be cut into objects; the objects themselves are judged later.
+fn read_dump(file: &PathBuf) -> Result<Dump> {
+    let read = Dump::parse(read_input(file)?).and_then(|dump| dump.items().map(drop).map(|()| dump));
+    read.with_context(|| file.display().to_string())
+}
+
+/// Waits until the sandbox of this place is ready; `check` says when waiting is in vain.
+fn wait_for(place: &Place, mut check: impl FnMut() -> Result<()>) -> Result<Running> {
+    loop {
+        if let Some(running) = place.running() {
+            return Ok(running);
+        }
+        check()?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Shows a growing file.
+struct Follow {
+    file: File,
+}
+
+impl Follow {
+    fn show(&mut self) -> Result<()> {
+        let mut text = Vec::new();
+        let at = self.file.stream_position()?;
+        self.file.read_to_end(&mut text)?;
+        // Whole lines only; the rest comes with the next look.
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.file.seek(io::SeekFrom::Start(at + u64::try_from(whole).unwrap_or(0)))?;
+        let _ = io::stdout().write_all(&text[..whole]);
+        Ok(())
+    }
+}
+
+fn describe(step: &Step) -> String {
+    match step {
+        Step::Server(address) => format!("API server at {address}"),
+        Step::Kinds(count) => format!("{count} kinds of Koord"),
+        Step::Restored(outcome) => text::restored(outcome).trim_end().replace('\n', "\n  "),
+        Step::Controllers => "controllers".to_owned(),
+        Step::Nodes(1) => "1 node".to_owned(),
+        Step::Nodes(count) => format!("{count} nodes"),
+    }
+}

@@ -1,0 +1,277 @@
+//! `koord sandbox` as its users meet it: the binary, its words, its files.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use koord_testkit::wait_until;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Longer than any start or stop takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder for one sandbox; whatever runs there ends with the test.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Home {
+        Home(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_koord"));
+        command.arg("sandbox").args(words.split_whitespace());
+        command.env("KOORD_SANDBOX_DIR", self.path()).current_dir(self.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &str) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// Standard output of a command that must succeed.
+    fn ok(&self, words: &str) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Standard error of a command that must fail.
+    fn fails(&self, words: &str) -> String {
+        let output = self.run(words);
+        assert!(!output.status.success(), "{words}: {}", text(&output.stdout));
+        text(&output.stderr)
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.ok("status -o json")).unwrap()
+    }
+
+    fn state(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.path().join("running.json")).unwrap()).unwrap()
+    }
+
+    /// A sandbox in the foreground, ready.
+    fn foreground(&self, words: &str) -> Child {
+        let child = self.command(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        self.wait("the sandbox is ready", || self.path().join("running.json").exists());
+        child
+    }
+
+    fn wait(&self, what: &str, mut done: impl FnMut() -> bool) {
+        wait_until(LIMIT, what, || done().then_some(())).unwrap();
+    }
+
+    fn wait_for_nodes(&self, state: &str, count: u64) {
+        self.wait(&format!("{count} nodes are {state}"), || self.status()["nodes"][state] == count);
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = self.run("down");
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_second_up_finds_the_first_and_down_leaves_nothing() {
+    let home = Home::new();
+    assert!(home.ok("down").contains("No sandbox runs"));
+    assert!(home.fails("status").contains("start one with `koord sandbox up`"));
+    let extra = home.path().join("mine.yaml");
+    let said = home.ok(&format!("up --detach --nodes 2 --kubeconfig {}", extra.display()));
+    for part in
+        ["API server at https://127.0.0.1:", "kinds of Koord", "2 nodes", "Ready after", "export KUBECONFIG="]
+    {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let first = home.state();
+    let said = home.ok("up --nodes 7");
+    assert!(said.contains("runs already") && said.contains("no effect"), "{said}");
+    assert_eq!(home.state(), first);
+    assert_eq!(home.status()["nodes"]["ready"], 2);
+    assert!(home.ok("status").contains("2 ready"));
+    assert!(home.ok("down").contains("has stopped"));
+    for gone in [extra, home.path().join("kubeconfig"), home.path().join("running.json")] {
+        assert!(!gone.exists(), "{} is left", gone.display());
+    }
+    assert!(home.fails("status").contains("no sandbox runs"));
+}
+
+#[test]
+fn interrupts_end_it_cleanly_and_a_killed_one_is_no_obstacle() {
+    let home = Home::new();
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut child = home.foreground("up --nodes 1");
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        assert!(child.wait().unwrap().success(), "after {signal:?}");
+        assert!(!home.path().join("running.json").exists() && !home.path().join("kubeconfig").exists());
+    }
+    let mut child = home.foreground("up --nodes 1");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(home.path().join("running.json").exists());
+    assert!(home.fails("status").contains("no sandbox runs"));
+    home.ok("up --detach --nodes 1");
+    assert_eq!(home.status()["nodes"]["ready"], 1);
+}
+
+#[test]
+fn nodes_come_go_fail_and_are_revived() {
+    let home = Home::new();
+    home.ok("up --detach --nodes 1 --node-shape name=a,cores=8,memory=16Gi");
+    assert!(home.ok("node add --nodes 2 --node-shape name=b,cores=4").contains("Added 2 nodes, b-0 to b-1."));
+    home.wait_for_nodes("ready", 3);
+    assert_eq!(home.ok("node fail b-0 b-1"), "b-0 failed\nb-1 failed\n");
+    home.wait_for_nodes("failed", 2);
+    assert_eq!(home.ok("node revive b-0"), "b-0 revived\n");
+    home.wait_for_nodes("ready", 2);
+    assert_eq!(home.ok("node cordon a-0"), "a-0 cordoned\n");
+    home.wait_for_nodes("cordoned", 1);
+    assert_eq!(home.ok("node uncordon a-0"), "a-0 uncordoned\n");
+    assert_eq!(home.ok("node remove b-1"), "b-1 removed\n");
+    let list = home.ok("node list");
+    assert!(list.contains("a-0") && list.contains("b-0") && !list.contains("b-1"), "{list}");
+    assert!(home.fails("node fail nobody").contains("nobody"));
+    assert!(home.fails("node add").contains("--nodes, --node-shape or --node-pools"));
+    assert!(home.fails("node add --node-shape cores=none").contains("none"));
+    home.ok("reset");
+    assert_eq!(home.status()["nodes"]["ready"], 1);
+}
+
+#[test]
+fn a_saved_cluster_comes_back_whole() {
+    let home = Home::new();
+    home.ok("up --detach --nodes 2");
+    let manifest =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: shop}\ndata: {a: '1'}\n";
+    fs::write(home.path().join("manifest.yaml"), manifest).unwrap();
+    let said = home.ok("load manifest.yaml");
+    assert!(
+        said.contains("0 objects restored, 1 manifests applied") && said.contains("made for them: shop"),
+        "{said}"
+    );
+    home.ok("save saved.json");
+    let before = home.status();
+    home.ok("down");
+    let said = home.ok("up --detach --from saved.json");
+    assert!(said.contains("objects restored"), "{said}");
+    home.wait_for_nodes("ready", 2);
+    let after = home.status();
+    for kind in ["nodes", "namespaces", "configmaps", "customresourcedefinitions.apiextensions.k8s.io"] {
+        assert_eq!(before["objects"][kind], after["objects"][kind], "{kind}");
+    }
+    home.ok("save again.json");
+    let find = |file: &str| {
+        let list: Value = serde_json::from_slice(&fs::read(home.path().join(file)).unwrap()).unwrap();
+        let mut map = list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|o| o["metadata"]["name"] == "settings")
+            .unwrap()
+            .clone();
+        map["metadata"]["resourceVersion"] = Value::Null;
+        map
+    };
+    assert_eq!(find("saved.json"), find("again.json"), "uid, times and managers are kept");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let home = Home::new();
+    fs::write(home.path().join("pools.yaml"), "- {name: a, cores: -1}\n- {name: b, colour: red}\n").unwrap();
+    fs::write(home.path().join("bad.json"), "{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": [{}]}")
+        .unwrap();
+    fs::write(home.path().join("foreign"), "apiVersion: v1\nclusters: [{name: production}]\n").unwrap();
+    for (words, wants) in [
+        ("up --node-pools pools.yaml", &["pools.yaml", "colour"][..]),
+        ("up --nodes -3", &["-3"]),
+        ("up --nodes 3 --node-pools pools.yaml", &["--node-pools"]),
+        ("up --from missing.json", &["missing.json"]),
+        ("up --from bad.json", &["bad.json", "item 1 of document 1 has no kind"]),
+        ("up --kubeconfig foreign", &["foreign", "not of a sandbox"]),
+        ("up --port 70000", &["70000"]),
+        ("up --speed 0", &["0", "accepted are factors"]),
+        ("load bad.json", &["no sandbox runs"]),
+        ("frobnicate", &["frobnicate"]),
+    ] {
+        let said = home.fails(words);
+        for want in wants {
+            assert!(said.contains(want), "{words}: {want:?} in {said}");
+        }
+    }
+    assert_eq!(
+        fs::read_to_string(home.path().join("foreign")).unwrap(),
+        "apiVersion: v1\nclusters: [{name: production}]\n"
+    );
+    home.ok("up --detach --nodes 0");
+    let said = home.fails("load bad.json");
+    assert!(said.contains("item 1 of document 1 has no kind"), "{said}");
+}
+
+/// What users will do: bring their own cluster. The real one is dumped by our own command and by kubectl.
+#[test]
+fn a_real_cluster_can_be_brought_in() {
+    let Some(real) = koord_testkit::shared() else { return };
+    let namespace = "to-be-brought-in";
+    real.apply(&format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n---\napiVersion: v1\nkind: Node\nmetadata: {{name: real-node}}\n---\n\
+         apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: {namespace}}}\ndata: {{a: '1'}}\n"
+    ))
+    .unwrap();
+    let home = Home::new();
+    home.ok(&format!("save real.json --kubeconfig {}", real.kubeconfig().display()));
+    let yaml = real.kubectl_ok(["get", "namespaces,nodes,configmaps,secrets", "-A", "-o", "yaml"]).unwrap();
+    fs::write(home.path().join("kubectl.yaml"), yaml).unwrap();
+    let uid = real
+        .kubectl_ok(["get", "configmap", "settings", "-n", namespace, "-o", "jsonpath={.metadata.uid}"])
+        .unwrap();
+    for file in ["real.json", "kubectl.yaml"] {
+        home.ok(&format!("up --detach --from {file}"));
+        home.wait("the node is simulated", || home.ok("node list").contains("real-node"));
+        home.ok("save back.json");
+        let back = fs::read_to_string(home.path().join("back.json")).unwrap();
+        assert!(back.contains(uid.trim()), "{file}");
+        home.ok("down");
+    }
+    real.kubectl_ok(["delete", "node", "real-node", "--wait=false"]).unwrap();
+    real.kubectl_ok(["delete", "namespace", namespace, "--wait=false"]).unwrap();
+}
+
+/// The manual's blocks, one after the other, in one shell.
+#[test]
+fn the_manual_runs_as_written() {
+    let Some(real) = koord_testkit::shared() else { return };
+    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sandbox.md")).unwrap();
+    let blocks: Vec<&str> =
+        manual.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 6, "{} blocks", blocks.len());
+    let home = Home::new();
+    let script = format!("set -euxo pipefail\n{}", blocks.concat());
+    let kubectl = real.kubectl_command().get_program().to_owned();
+    let folders = [Path::new(env!("CARGO_BIN_EXE_koord")), Path::new(&kubectl)]
+        .map(|path| path.parent().unwrap().to_owned());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(folders.into_iter().chain(std::env::split_paths(&path))).unwrap();
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .env("PATH", path)
+        .env("KOORD_SANDBOX_DIR", home.path())
+        .current_dir(home.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+}
