@@ -52,7 +52,7 @@ struct Source {
 
 impl Source {
     fn is_test(&self) -> bool {
-        self.path.contains("/tests/") || self.path.ends_with("/tests.rs") || self.path.ends_with("tidy.rs")
+        self.path.contains("/tests/") || self.path.ends_with("tests.rs") || self.path.ends_with("tidy.rs")
     }
 
     /// Numbered lines outside `mod tests` and comments.

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::case::folder;
 
 /// Characters of a value that a report shows.
 const SHOWN_MAX: usize = 1200;
@@ -41,7 +40,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     pub(crate) fn load() -> Result<Ledger> {
-        let path = folder().join("differences.yaml");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/differences.yaml");
         let text = std::fs::read_to_string(&path)?;
         let rows: Vec<Accepted> =
             serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?;

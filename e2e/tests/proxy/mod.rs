@@ -25,11 +25,16 @@ struct Line {
 }
 
 impl Proxy {
+    #[allow(dead_code, reason = "each test file uses its part of this module")]
     pub(crate) async fn start(cluster: &ControlPlane) -> Result<Proxy> {
+        Proxy::before(cluster.server(), &std::fs::read_to_string(cluster.kubeconfig())?).await
+    }
+
+    /// The way to the server of that URL and kubeconfig.
+    pub(crate) async fn before(url: &str, text: &str) -> Result<Proxy> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let server: SocketAddr =
-            cluster.server().trim_start_matches("https://").parse().context("server address")?;
+        let server: SocketAddr = url.trim_start_matches("https://").parse().context("server address")?;
         let (line, watching) = watch::channel(Line::default());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -38,9 +43,8 @@ impl Proxy {
         });
         let dir = tempfile::tempdir()?;
         let kubeconfig = dir.path().join("kubeconfig");
-        let text = std::fs::read_to_string(cluster.kubeconfig())?;
-        let through = text.replace(cluster.server(), &format!("https://{address}"));
-        ensure!(text != through, "the kubeconfig does not name {}", cluster.server());
+        let through = text.replace(url, &format!("https://{address}"));
+        ensure!(text != through, "the kubeconfig does not name {url}");
         std::fs::write(&kubeconfig, through)?;
         Ok(Proxy { line, kubeconfig, _dir: dir })
     }
@@ -50,6 +54,7 @@ impl Proxy {
         &self.kubeconfig
     }
 
+    #[allow(dead_code, reason = "each test file uses its part of this module")]
     pub(crate) fn cut(&self) {
         self.line.send_modify(|line| line.is_cut = true);
     }

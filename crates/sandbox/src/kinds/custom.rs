@@ -128,21 +128,7 @@ fn version_kind(
         let path = field["jsonPath"].as_str()?;
         Some((Text::from(path.trim_start_matches('.').to_owned()), JsonPath::parse(path)?))
     });
-    let mut subresources = Vec::new();
-    if version["subresources"]["status"].is_object() {
-        subresources.push(Subresource::Status);
-    }
-    if let Some(scale) = version["subresources"]["scale"].as_object() {
-        let path = |field: &str| {
-            let text = scale.get(field).and_then(Value::as_str)?;
-            Some(Text::from(text.trim_start_matches('.').to_owned()))
-        };
-        subresources.push(Subresource::Scale(ScalePaths {
-            spec_replicas: path("specReplicasPath").unwrap_or_default(),
-            status_replicas: path("statusReplicasPath").unwrap_or_default(),
-            selector: path("labelSelectorPath"),
-        }));
-    }
+    let subresources = subresources(&version["subresources"]);
     let has_status = subresources.contains(&Subresource::Status);
     Ok(Kind {
         version: owned(&version["name"]),
@@ -180,6 +166,26 @@ fn version_kind(
         })),
         group,
     })
+}
+
+/// The parts with paths of their own that a version declares.
+fn subresources(declared: &Value) -> Vec<Subresource> {
+    let mut subresources = Vec::new();
+    if declared["status"].is_object() {
+        subresources.push(Subresource::Status);
+    }
+    if let Some(scale) = declared["scale"].as_object() {
+        let path = |field: &str| {
+            let text = scale.get(field).and_then(Value::as_str)?;
+            Some(Text::from(text.trim_start_matches('.').to_owned()))
+        };
+        subresources.push(Subresource::Scale(ScalePaths {
+            spec_replicas: path("specReplicasPath").unwrap_or_default(),
+            status_replicas: path("statusReplicasPath").unwrap_or_default(),
+            selector: path("labelSelectorPath"),
+        }));
+    }
+    subresources
 }
 
 /// The schema with the fields that every object has.

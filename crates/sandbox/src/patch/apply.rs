@@ -139,10 +139,12 @@ fn track(
     context: &Context<'_>,
     manager: &str,
 ) -> Managed {
-    let nothing = context.nothing();
-    let mut old = live.unwrap_or(&nothing).clone();
-    managed::strip(&mut old);
-    let comparison = typed::compare(&old, new, context.of()).exclude(context.ignored);
+    // The old record is in the way of nobody: it belongs to no manager.
+    let comparison = match live {
+        Some(live) => typed::compare(live, new, context.of()),
+        None => typed::compare(&context.nothing(), new, context.of()),
+    };
+    let comparison = comparison.exclude(context.ignored);
     let changed = comparison.modified.union(&comparison.added);
     for entry in &mut managed.entries {
         let fields = typed::lifted(&entry.fields, context.of());

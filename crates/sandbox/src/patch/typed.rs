@@ -208,6 +208,10 @@ fn differ(
     path: &mut Vec<Element>,
     comparison: &mut Comparison,
 ) {
+    // Most of an object stays as it is in most writes.
+    if old == new {
+        return;
+    }
     let same_form = |a: &Form<'_>, b: &Form<'_>| std::mem::discriminant(a) == std::mem::discriminant(b);
     let (old_form, new_form) = (of.form(old), of.form(new));
     let leaf = match (old, new) {

@@ -448,7 +448,8 @@ fn decrement(budget: &mut Value, pod: &str, now: &str) -> Result<(), ApiError> {
 /// The condition that says whether the budget allows another eviction.
 fn note_allowance(budget: &mut Value, now: &str) {
     let is_allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) > 0;
-    let (status, reason) = if is_allowed { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let (status, reason) =
+        if is_allowed { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
     let condition = json!({"type": "DisruptionAllowed", "status": status, "reason": reason, "message": "",
         "observedGeneration": budget["status"]["observedGeneration"]});
     set_condition(budget, condition, now);

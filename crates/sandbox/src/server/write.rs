@@ -112,7 +112,8 @@ impl Api {
                 let name = meta::generate_name(&base, self.ids().next());
                 meta::set(&mut object, "name", Some(Value::from(name)));
             }
-            let mut finished = object.clone();
+            // Only a name that may be taken needs the object once more.
+            let mut finished = if is_generated { object.clone() } else { std::mem::take(&mut object) };
             self.prepare_created(kind, &mut finished)?;
             warnings.extend((kind.hooks.warn)(&finished, None));
             warnings.extend(finalizer_warnings(kind, &finished, None));
@@ -253,14 +254,16 @@ impl Api {
             let read = change(&current)?;
             let (object, warnings) =
                 self.finish_change(kind, (namespace, name), part, read, &current, options).await?;
-            let draft = draft(kind, object.clone());
+            let is_done = is_done_deleting(kind, &object, &current);
+            // Who took the last finalizer away sees the object as it would have been.
+            let shown = (is_done || options.dry_run).then(|| object.clone());
+            let draft = draft(kind, object);
             if draft.is_same_as(&stored) {
                 return Ok(Written { answer: Answer::Stored(stored), created: false, warnings });
             }
-            if options.dry_run {
+            if let Some(object) = shown.clone().filter(|_| options.dry_run) {
                 return Ok(Written { answer: Answer::Tree(object), created: false, warnings });
             }
-            let is_done = is_done_deleting(kind, &object, &current);
             let result = match is_done {
                 true => table.remove(&key, stored.revision()),
                 false => table.replace(draft, stored.revision()),
@@ -268,8 +271,7 @@ impl Api {
             match result {
                 Ok(new) => {
                     self.after_write(kind, Some(&stored), table.get(&key).as_ref());
-                    // Who took the last finalizer away sees the object as it would have been.
-                    let answer = if is_done { Answer::Tree(object) } else { Answer::Stored(new) };
+                    let answer = shown.map_or(Answer::Stored(new), Answer::Tree);
                     return Ok(Written { answer, created: false, warnings });
                 }
                 Err(Lost::Changed(newer)) => stored = newer,

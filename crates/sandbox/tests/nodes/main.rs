@@ -7,3 +7,4 @@ mod nodes;
 mod pods;
 mod reports;
 mod support;
+mod together;

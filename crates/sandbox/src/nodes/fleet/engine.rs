@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use koord_api::resource::ResourceTable;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -17,9 +16,9 @@ use super::pods::{Pods, Seen, Work};
 use super::timer::{Beat, Timer, Timers};
 use super::traces::Traces;
 use super::write::{About, Done, Job, PodJob, PodOutcome, Registered, Shared, Warning};
-use super::{Command, NodeHealth, NodeRow, Options, Timing};
-use crate::nodes::admit::{self, Taken};
-use crate::nodes::lifecycle::{Verdict, chance, hash};
+use super::{Command, NodeHealth, Options, Timing};
+use crate::nodes::admit::Taken;
+use crate::nodes::lifecycle::{Verdict, chance};
 use crate::nodes::metric::{SAMPLE_SECONDS, Samples};
 use crate::nodes::objects;
 use crate::nodes::shape::{Pool, Shape};
@@ -27,7 +26,10 @@ use crate::nodes::topology;
 use crate::nodes::usage::Clock;
 use crate::server::Api;
 use crate::status::ApiError;
-use crate::store::{Change, Stored, Watch};
+use crate::store::Watch;
+
+mod commands;
+mod residents;
 
 /// Writes under way at once: enough to keep some cores busy while a webhook is slow.
 const WRITES_MAX: usize = 32;
@@ -178,8 +180,6 @@ impl Engine {
         let millis = u64::try_from(next - self.now_millis()).unwrap_or(0);
         Duration::from_millis(millis).min(SLEEP_MAX)
     }
-
-    // Nodes: coming, going, falling silent.
 
     /// Makes the nodes of a pool; they register soon.
     fn add(&mut self, pool: &Pool) -> Vec<u32> {
@@ -356,205 +356,6 @@ impl Engine {
         }
     }
 
-    // Pods: met, changed, forgotten.
-
-    /// Takes what the watch has; true when there may be more.
-    fn take_events(&mut self) -> bool {
-        let Ok(events) = self.watch.take(EVENTS_MAX) else {
-            self.relist();
-            return true;
-        };
-        let count = events.len();
-        for event in events {
-            match event.change {
-                Change::Deleted => {
-                    let slot = self.pods.find(event.object.key());
-                    slot.into_iter().for_each(|slot| self.forget_pod(slot));
-                }
-                _ => self.observe(&event.object),
-            }
-        }
-        count == EVENTS_MAX
-    }
-
-    /// The watch fell behind: what is there now is all that counts.
-    fn relist(&mut self) {
-        let (items, watch) = self.shared.api.list_and_watch(&self.shared.pods);
-        self.watch = watch;
-        let there: HashSet<&str> = items.iter().map(|item| item.key()).collect();
-        let known: Vec<u32> = self.pods.slots().collect();
-        for slot in known {
-            if self.pods.get(slot).is_some_and(|pod| !there.contains(&*pod.key)) {
-                self.forget_pod(slot);
-            }
-        }
-        for item in &items {
-            self.observe(item);
-        }
-    }
-
-    /// Meets pods that were bound before their nodes came to life.
-    fn scan(&mut self) {
-        if self.registering > 0 || !std::mem::take(&mut self.must_scan) {
-            return;
-        }
-        let pods = self.shared.api.table(&self.shared.pods);
-        let query = crate::store::Query::default();
-        let is_ours = |pod: &Stored| self.nodes.find(pod.field("spec.nodeName")).is_some();
-        let found = pods.page(query, &is_ours).map(|page| page.items).unwrap_or_default();
-        for pod in &found {
-            self.observe(pod);
-        }
-    }
-
-    fn observe(&mut self, stored: &Arc<Stored>) {
-        let node = self.nodes.find(stored.field("spec.nodeName"));
-        let node = node
-            .filter(|slot| self.nodes.get(*slot).is_some_and(|node| node.health != NodeHealth::Registering));
-        let known = self.pods.find(stored.key());
-        let identity = hash(&[stored.uid()]);
-        if let Some(slot) = known
-            && let Some(pod) = self.pods.get_mut(slot)
-            && pod.identity == identity
-            && Some(pod.node) == node
-        {
-            match pod.work {
-                _ if pod.revision >= stored.revision() => {}
-                // Perhaps our own doing; the writer's answer will tell.
-                Work::Writing | Work::WritingAndQueued => pod.seen.note(stored.revision()),
-                Work::Idle | Work::Queued => {
-                    pod.revision = stored.revision();
-                    self.change_pod(slot, stored);
-                }
-            }
-            return;
-        }
-        known.into_iter().for_each(|slot| self.forget_pod(slot));
-        if let Some(node) = node {
-            self.meet_pod(node, stored, identity);
-        }
-    }
-
-    fn meet_pod(&mut self, node: u32, stored: &Arc<Stored>, identity: u64) {
-        let Some(pod) = read_pod(stored) else { return };
-        let status = pod.status.as_ref();
-        let is_over =
-            status.and_then(|s| s.phase.as_deref()).is_some_and(|p| ["Succeeded", "Failed"].contains(&p));
-        let grace = pod.metadata.deletion_grace_period_seconds;
-        // One that has ended is the cluster's; one that must yet be removed is ours.
-        if is_over && grace.is_none_or(|grace| grace == 0) {
-            return;
-        }
-        self.refresh(node);
-        let is_new = status.is_none_or(|status| status.start_time.is_none());
-        let (mut state, ask, problems) = self.describe(node, stored, &pod, identity);
-        let known = status.and_then(|s| s.pod_ip.as_deref()).and_then(|ip| ip.parse().ok());
-        state.address = u32::from(self.pod_addresses.take(known));
-        let Some(host) = self.nodes.get_mut(node) else { return };
-        let verdict = match is_new && !is_over {
-            true => admit::admit(&pod, &ask, &host.facts.node, &host.taken, &self.table),
-            false => Verdict::Admitted,
-        };
-        let warn = |reason: &str, message: String| Warning {
-            node: host.name.clone(),
-            namespace: stored.namespace().to_owned(),
-            pod: stored.name().to_owned(),
-            uid: stored.uid().to_owned(),
-            reason: reason.to_owned(),
-            message,
-        };
-        if is_new && !problems.is_empty() {
-            let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            self.warnings.push_back(warn("InvalidSandboxAnnotation", texts.join("; ")));
-        }
-        match verdict {
-            Verdict::Rejected { reason, message } => {
-                self.warnings.push_back(warn(&reason, message.clone()));
-                state.extras.get_or_insert_default().rejected = Some((reason, message));
-            }
-            Verdict::Admitted => {
-                host.taken.requested += &ask.requests;
-                host.taken.pods += 1;
-                host.taken.ports.extend(ask.ports);
-                host.owes.topology |= state.pinned().is_some();
-            }
-        }
-        let slot = self.pods.insert(state);
-        if let Some(host) = self.nodes.get_mut(node) {
-            host.pods.push(slot);
-        }
-        self.pay(node);
-        self.queue(slot);
-    }
-
-    /// Somebody else changed a pod: its requests, its annotations, or that it is to go.
-    fn change_pod(&mut self, slot: u32, stored: &Arc<Stored>) {
-        let Some(pod) = read_pod(stored) else { return };
-        let Some(old) = self.pods.get(slot) else { return };
-        let (node, identity) = (old.node, old.identity);
-        let is_rejected = old.rejected().is_some();
-        let (state, ask, _) = self.describe(node, stored, &pod, identity);
-        let (Some(old), Some(host)) = (self.pods.get_mut(slot), self.nodes.get_mut(node)) else { return };
-        if !is_rejected {
-            for (id, amount) in &old.asked {
-                host.taken.requested.set(*id, host.taken.requested.get(*id).saturating_sub(*amount));
-            }
-            host.taken.requested += &ask.requests;
-        }
-        host.owes.topology |= state.pinned() != old.pinned();
-        old.asked = state.asked;
-        old.load = state.load;
-        old.priority = state.priority;
-        old.qos = state.qos;
-        let rejected = old.extras.take().and_then(|extras| extras.rejected);
-        old.extras = state.extras;
-        if rejected.is_some() {
-            old.extras.get_or_insert_default().rejected = rejected;
-        }
-        self.pay(node);
-        self.queue(slot);
-    }
-
-    fn forget_pod(&mut self, slot: u32) {
-        let Some(pod) = self.pods.remove(slot) else { return };
-        self.pod_addresses.give_back(Ipv4Addr::from(pod.address));
-        let Some(host) = self.nodes.get_mut(pod.node) else { return };
-        host.pods.retain(|other| *other != slot);
-        if pod.rejected().is_some() {
-            return;
-        }
-        for (id, amount) in &pod.asked {
-            host.taken.requested.set(*id, host.taken.requested.get(*id).saturating_sub(*amount));
-        }
-        host.taken.pods -= 1;
-        for port in &pod.ports {
-            if let Some(at) = host.taken.ports.iter().position(|taken| taken == port) {
-                host.taken.ports.swap_remove(at);
-            }
-        }
-        if pod.pinned().is_some() {
-            host.owes.topology = true;
-            self.pay(pod.node);
-        }
-    }
-
-    fn queue(&mut self, slot: u32) {
-        let Some(pod) = self.pods.get_mut(slot) else { return };
-        if !self.nodes.get(pod.node).is_some_and(NodeState::is_ready) {
-            return;
-        }
-        match pod.work {
-            Work::Idle => {
-                pod.work = Work::Queued;
-                self.pod_queue.push_back(slot);
-            }
-            Work::Writing => pod.work = Work::WritingAndQueued,
-            Work::Queued | Work::WritingAndQueued => {}
-        }
-    }
-
-    // Time.
-
     fn fire(&mut self) {
         let now = self.now_millis();
         while let Some((at, timer)) = self.timers.pop(now) {
@@ -602,8 +403,6 @@ impl Engine {
         }
         self.set_due(slot, beat, now + period);
     }
-
-    // Writes.
 
     fn launch(&mut self) {
         while self.jobs.len() < WRITES_MAX {
@@ -752,107 +551,6 @@ impl Engine {
             stored.into_iter().for_each(|stored| self.change_pod(slot, &stored));
         } else if has_news {
             self.queue(slot);
-        }
-    }
-
-    // Commands.
-
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Add(pool, reply) => {
-                let slots = self.add(&pool);
-                let name = |slot: &u32| self.nodes.get(*slot).map(|node| node.name.to_string());
-                let names = slots.iter().filter_map(name).collect();
-                self.wait_for(slots.into_iter().collect(), Answer::Names(names, reply));
-            }
-            Command::Ready(reply) => {
-                let open = self.nodes.iter().filter(|(_, node)| node.health == NodeHealth::Registering);
-                let open = open.map(|(slot, _)| slot).collect();
-                self.wait_for(open, Answer::Nothing(reply));
-            }
-            Command::Find(name, reply) => {
-                let _ = reply.send(self.named(&name));
-            }
-            Command::Fail(names, reply) => {
-                self.each(&names, Engine::fail);
-                let _ = reply.send(());
-            }
-            Command::Revive(names, reply) => {
-                self.each(&names, Engine::revive);
-                let _ = reply.send(());
-            }
-            Command::Forget(names, reply) => {
-                self.each(&names, Engine::forget_node);
-                let _ = reply.send(());
-            }
-            Command::List(reply) => {
-                let _ = reply.send(self.rows());
-            }
-        }
-    }
-
-    fn each(&mut self, names: &[String], act: fn(&mut Engine, u32)) {
-        for name in names {
-            if let Some(slot) = self.nodes.find(name) {
-                act(self, slot);
-            }
-        }
-    }
-
-    /// The node of this name, or all of the pool of this name.
-    fn named(&self, name: &str) -> Vec<String> {
-        if self.nodes.find(name).is_some() {
-            return vec![name.to_owned()];
-        }
-        let mut rows = self.rows();
-        rows.retain(|row| row.pool == name);
-        rows.into_iter().map(|row| row.name).collect()
-    }
-
-    fn rows(&self) -> Vec<NodeRow> {
-        let mut nodes: Vec<&NodeState> = self.nodes.iter().map(|(_, node)| node).collect();
-        nodes.sort_by(|a, b| (&a.pool, a.index, &a.name).cmp(&(&b.pool, b.index, &b.name)));
-        let row = |node: &NodeState| NodeRow {
-            name: node.name.to_string(),
-            pool: node.pool.to_string(),
-            health: node.health,
-            pods: node.pods.len(),
-            cpus: node.shape.cpus(),
-            memory: node.shape.memory,
-            gpus: node.shape.gpus.count,
-        };
-        nodes.into_iter().map(row).collect()
-    }
-
-    fn wait_for(&mut self, open: HashSet<u32>, answer: Answer) {
-        self.waiting.push(Waiting { open, answer });
-        self.settle();
-    }
-
-    /// A node is registered or gone: somebody may have waited for it.
-    fn answer(&mut self, slot: u32) {
-        for waiting in &mut self.waiting {
-            waiting.open.remove(&slot);
-        }
-        self.settle();
-    }
-
-    fn settle(&mut self) {
-        for waiting in self.waiting.extract_if(.., |waiting| waiting.open.is_empty()) {
-            match waiting.answer {
-                Answer::Names(names, reply) => drop(reply.send(names)),
-                Answer::Nothing(reply) => drop(reply.send(())),
-            }
-        }
-    }
-}
-
-fn read_pod(stored: &Stored) -> Option<Pod> {
-    match serde_json::from_slice(&stored.json()) {
-        Ok(pod) => Some(pod),
-        Err(error) => {
-            tracing::warn!(pod = stored.key(), %error, "a pod that cannot be read");
-            None
         }
     }
 }
