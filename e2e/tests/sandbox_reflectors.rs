@@ -95,7 +95,8 @@ impl Churn {
 
     fn random(&mut self, below: u64) -> u64 {
         // Knuth's MMIX generator; its upper bits are good enough.
-        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.state >> 33) % below
     }
 
@@ -141,7 +142,8 @@ impl Followers {
     async fn start(informer: &Path, kubeconfig: &Path, text: &str) -> Result<Followers> {
         let stop = CancellationToken::new();
         let mut watchers = Vec::new();
-        for config in [watcher::Config::default().page_size(20), watcher::Config::default().streaming_lists()] {
+        for config in [watcher::Config::default().page_size(20), watcher::Config::default().streaming_lists()]
+        {
             let api: Api<ConfigMap> = Api::namespaced(client(text).await?, "default");
             let (store, writer) = reflector::store();
             let stream = watcher(api, config).default_backoff().reflect(writer);

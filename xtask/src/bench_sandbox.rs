@@ -84,7 +84,16 @@ async fn rates(report: &mut Report) -> Result<()> {
         report.figure(&text, "no worse", p99 <= p99_real);
     }
     for (name, target) in [("real", &real.target), ("sandbox", &sandbox.target)] {
-        let watched = client::watched(target, WATCHERS, PODS_WATCHED).await?;
+        let is_ours = name == "sandbox";
+        let watched = match client::watched(target, WATCHERS, PODS_WATCHED).await {
+            Ok(watched) => watched,
+            // kube-apiserver cuts off watchers that cannot keep up, as on a machine that does other things, too.
+            Err(error) if !is_ours => {
+                say(&format!("      {WATCHERS} watchers, {name}: {error:#}"));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let text = format!(
             "{WATCHERS} watchers, {name}: {:.0} creates/s, {:.0} events/s, {:.0} ms behind at the end",
             watched.load.per_second(),

@@ -86,6 +86,9 @@ pub struct Kind {
     pub custom: Option<Arc<Custom>>,
 }
 
+/// Judges an update of one part: subresource, new, old.
+pub type ValidatePart = fn(&str, &Value, &Value) -> Vec<FieldError>;
+
 /// What a kind does differently. Every field has a neutral default; name only what differs.
 #[derive(Clone, Copy)]
 pub struct Hooks {
@@ -103,7 +106,7 @@ pub struct Hooks {
     pub validate: fn(&Value, Option<&Value>) -> Vec<FieldError>,
     pub validate_status: fn(&Value, &Value) -> Vec<FieldError>,
     /// Subresource, new, old: an update of one part has rules of its own. None: as any update.
-    pub validate_part: Option<fn(&str, &Value, &Value) -> Vec<FieldError>>,
+    pub validate_part: Option<ValidatePart>,
     /// What Kubernetes' own admission plugins do to this kind: may look at other objects.
     pub admit: fn(&mut Admission<'_>) -> Result<(), ApiError>,
     /// What they refuse, once the object is final and valid.

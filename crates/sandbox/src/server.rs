@@ -32,7 +32,6 @@ pub mod list;
 mod negotiate;
 mod openapi;
 mod options;
-mod protection;
 mod protobuf;
 mod render;
 pub mod restore;

@@ -122,7 +122,9 @@ impl Names {
 
     fn hide_ages(&mut self, table: &mut Map<String, Value>) {
         if let Some(columns) = table.get("columnDefinitions").and_then(Value::as_array) {
-            let is_age = |c: &Value| c["name"].as_str().is_some_and(|name| AGES.contains(&name));
+            let is_age = |c: &Value| {
+                c["type"] == "date" || c["name"].as_str().is_some_and(|name| AGES.contains(&name))
+            };
             self.ages = columns.iter().map(is_age).collect();
         }
         for row in table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
@@ -16,6 +18,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// Pods go to the first, unless their node selector names another by the label `pin`.
 const NODES: [&str; 2] = ["node-a", "node-b"];
 const PIN: &str = "pin";
+
+/// As often as kubelet renews its lease.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// What is true of a pod that runs.
+const CONDITIONS: [&str; 5] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
 /// Makes the nodes and runs the kubelet until dropped.
 pub(crate) async fn start(client: Client) -> Result<DropGuard> {
@@ -28,7 +37,11 @@ pub(crate) async fn start(client: Client) -> Result<DropGuard> {
     }
     let stop = CancellationToken::new();
     let stopped = stop.clone();
-    tokio::spawn(async move { stopped.run_until_cancelled(kubelet(client)).await });
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    tokio::spawn(async move {
+        let both = async { tokio::join!(kubelet(client), beat(leases)) };
+        stopped.run_until_cancelled(both).await
+    });
     Ok(stop.drop_guard())
 }
 
@@ -49,6 +62,21 @@ fn node_status() -> Value {
             "containerRuntimeVersion": "hollow://1", "architecture": "amd64", "operatingSystem": "linux",
             "machineID": "m", "systemUUID": "s", "kubeProxyVersion": ""},
     }})
+}
+
+/// Says again and again that the nodes are alive.
+async fn beat(leases: Api<Lease>) {
+    let params = PatchParams::apply("kubelet").force();
+    loop {
+        for name in NODES {
+            let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+            let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+                "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now}});
+            // The next beat is the next try.
+            let _ = leases.patch(name, &params, &Patch::Apply(lease)).await;
+        }
+        tokio::time::sleep(BEAT).await;
+    }
 }
 
 /// Looks at every pod that changes. What fails is tried again at the pod's next change, or when the watch begins anew.
@@ -114,8 +142,7 @@ fn running(pod: &Pod) -> Value {
     json!({"status": {
         "phase": "Running", "startTime": now, "hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.1"}],
         "podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}],
-        "conditions": ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
-            .map(condition),
+        "conditions": CONDITIONS.map(condition),
         "containerStatuses": containers.collect::<Vec<_>>(),
     }})
 }

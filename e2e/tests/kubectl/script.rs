@@ -39,6 +39,8 @@ pub(crate) struct Step {
     env: BTreeMap<String, String>,
     /// Runs it again until standard output matches.
     until: Option<String>,
+    /// Looks at the last lines only: progress is told as often as somebody happens to look.
+    last: Option<usize>,
     /// The order of lines is chance.
     #[serde(default)]
     unordered: bool,
@@ -76,7 +78,7 @@ pub(crate) async fn run(side: &Side, script: &Script) -> Result<Vec<Value>> {
     for (index, step) in script.steps.iter().enumerate() {
         let outcome = repeated(side, dir.path(), step).await;
         let outcome = outcome.with_context(|| format!("{}: step {} ({})", side.name, index + 1, step.run))?;
-        said.push(outcome.normal(step.unordered));
+        said.push(outcome.normal(step));
     }
     Ok(said)
 }
@@ -89,10 +91,12 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn normal(&self, unordered: bool) -> Value {
+    fn normal(&self, step: &Step) -> Value {
         let lines = |text: &str| {
             let mut lines = words::normal(text);
-            if unordered {
+            let skipped = step.last.map_or(0, |last| lines.len().saturating_sub(last));
+            lines.drain(..skipped);
+            if step.unordered {
                 lines.sort();
             }
             lines

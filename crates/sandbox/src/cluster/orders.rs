@@ -78,7 +78,7 @@ impl Inner {
                 nodes = count;
             }
         };
-        let internal = |error: super::ClusterError| ApiError::internal(&error.to_string());
+        let internal = |error: super::ClusterError| ApiError::internal(error.to_string());
         self.install_kinds(&mut progress).await.map_err(internal)?;
         *parts = self.start_parts(&mut progress).await.map_err(internal)?;
         Ok(json!({"nodes": nodes}))
@@ -88,7 +88,7 @@ impl Inner {
         let bad = |error: RestoreError| ApiError::bad_request(error.to_string());
         let dump = Dump::parse(body).map_err(|error| bad(error.into()))?;
         let restored = self.api.restore(&dump).await.map_err(bad)?;
-        serde_json::to_value(restored).map_err(|error| ApiError::internal(&error.to_string()))
+        serde_json::to_value(restored).map_err(|error| ApiError::internal(error.to_string()))
     }
 
     async fn nodes(&self) -> Result<Value, ApiError> {
@@ -146,7 +146,7 @@ impl Inner {
 fn refused(error: FleetError) -> ApiError {
     match error {
         FleetError::Unknown { .. } => ApiError::new(404, "NotFound", error.to_string()),
-        FleetError::Stopped => ApiError::internal(&error.to_string()),
+        FleetError::Stopped => ApiError::internal(error.to_string()),
         FleetError::Refused { error, .. } => error,
     }
 }

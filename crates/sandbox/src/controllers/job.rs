@@ -148,15 +148,17 @@ impl Job {
 }
 
 pub(super) async fn sync(shell: &Shell, key: &str) -> Next {
-    let stored = shell.get("batch", "jobs", key);
-    let uid = stored.as_ref().map(|job| job.uid().to_owned());
-    free_strangers(shell, key, uid.as_deref()).await?;
-    let Some(stored) = stored else {
+    let Some(stored) = shell.get("batch", "jobs", key) else {
         shell.look(|world| world.job_backoffs.remove(key));
+        free_strangers(shell, key, None).await?;
         return Ok(None);
     };
     let object = stored.value();
     let Some(job) = Job::read(&object).filter(|job| !job.is_foreign) else { return Ok(None) };
+    if job.start_time.is_none() {
+        // Perhaps in the place of another of its name.
+        free_strangers(shell, key, Some(stored.uid())).await?;
+    }
     let now = shell.api.now();
     if let Some(finished) = job.finished() {
         shell.look(|world| world.job_backoffs.remove(key));

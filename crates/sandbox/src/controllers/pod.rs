@@ -37,6 +37,8 @@ pub(crate) struct Pod {
     pub(crate) index: Option<i64>,
     /// The Job controller has not let go of it.
     pub(crate) is_tracked: bool,
+    /// Claims its volumes name.
+    pub(crate) claims: Box<[Box<str>]>,
     /// The last of its containers ended.
     pub(crate) finished: Option<Timestamp>,
 }
@@ -141,6 +143,19 @@ struct Wire {
 struct Spec {
     node_name: Box<str>,
     affinity: Option<Affinity>,
+    volumes: Vec<Volume>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Volume {
+    persistent_volume_claim: Option<ClaimVolume>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimVolume {
+    claim_name: Box<str>,
 }
 
 #[derive(Default, Deserialize)]
@@ -227,7 +242,11 @@ impl Wire {
             _ => Phase::Pending,
         };
         let containers = &status.container_statuses;
+        let not_ready = status.conditions.iter().find(|c| c.r#type == "Ready" && c.status == "False");
         let finished = containers.iter().filter_map(|c| c.state.terminated.as_ref()?.finished_at).max();
+        let finished = finished.or_else(|| not_ready.and_then(|c| c.last_transition_time));
+        let volumes = spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        let claims = volumes.map(|claim| claim.claim_name.clone()).collect();
         Pod {
             ready: ready.map(|c| c.last_transition_time.or(created).unwrap_or(Timestamp::UNIX_EPOCH)),
             restarts: containers.iter().map(|c| c.restart_count).max().unwrap_or(0),
@@ -245,6 +264,7 @@ impl Wire {
             deleting: metadata.deletion_timestamp,
             created,
             phase,
+            claims,
             finished,
         }
     }

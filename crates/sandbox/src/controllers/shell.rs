@@ -142,6 +142,11 @@ impl Shell {
         }
     }
 
+    /// Has a controller look at an object.
+    pub(crate) fn wake(&self, work: Work, key: &str) {
+        self.queue.add(Key::Work(work, key.into()));
+    }
+
     /// Has the garbage collector look at an object.
     pub(crate) fn collect(&self, id: ObjectId) {
         self.queue.add(Key::Object(id));

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Column, Hooks, Kind, ScalePaths, Subresource, cell, meta, names, pod_template, rules};
+use super::{Column, Hooks, Kind, Path, ScalePaths, Subresource, cell, meta, names, pod_template, rules};
 
 mod validate;
 
@@ -25,6 +25,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             prepare_update: prepare_daemon_set_update,
             validate: validate::daemon_set,
             validate_status: validate::daemon_set_status,
+            warn: warn_of_daemon_set,
             row: daemon_set_row,
             ..Hooks::default()
         }),
@@ -34,7 +35,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             prepare_status: keep_labels,
             validate: validate::deployment,
             validate_status: validate::deployment_status,
-            warn: warn_of_name,
+            warn,
             row: deployment_row,
             ..Hooks::default()
         }),
@@ -42,7 +43,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             default: default_replica_set,
             validate: validate::replica_set,
             validate_status: validate::replica_set_status,
-            warn: warn_of_name,
+            warn,
             row: replica_set_row,
             ..Hooks::default()
         }),
@@ -53,11 +54,41 @@ pub(super) fn kinds() -> Vec<Kind> {
             prepare_update: |set, _| drop_max_unavailable(set),
             validate: validate::stateful_set,
             validate_status: validate::stateful_set_status,
-            warn: warn_of_history,
+            warn: warn_of_stateful_set,
             row: stateful_set_row,
             ..Hooks::default()
         }),
     ]
+}
+
+/// The path of a workload's template.
+const TEMPLATE: &str = "spec.template";
+
+/// Warnings of a template, once for each wish.
+pub(super) fn warn_of_template(
+    object: &Value,
+    old: Option<&Value>,
+    template: &Value,
+    place: &str,
+) -> Vec<String> {
+    match old.is_none_or(|old| meta::generation(old) != meta::generation(object)) {
+        true => pod_template::warnings(template, Some(&Path::root(place))),
+        false => Vec::new(),
+    }
+}
+
+fn warn(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut warnings = warn_of_name(object, old);
+    warnings.extend(warn_of_template(object, old, &object["spec"]["template"], TEMPLATE));
+    warnings
+}
+
+fn warn_of_daemon_set(set: &Value, old: Option<&Value>) -> Vec<String> {
+    let is_changed = old.is_none_or(|old| template_generation(old) != template_generation(set));
+    match is_changed {
+        true => pod_template::warnings(&set["spec"]["template"], Some(&Path::root(TEMPLATE))),
+        false => Vec::new(),
+    }
 }
 
 /// Names of pods and hosts are made from the workload's name.
@@ -73,13 +104,20 @@ pub(super) fn warn_of_name(object: &Value, old: Option<&Value>) -> Vec<String> {
     )]
 }
 
-fn warn_of_history(set: &Value, _: Option<&Value>) -> Vec<String> {
-    let warning = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
-                   recommended";
-    match set["spec"]["revisionHistoryLimit"].as_i64() {
-        Some(..0) => vec![warning.to_owned()],
-        _ => Vec::new(),
+fn warn_of_stateful_set(set: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut warnings = warn_of_template(set, old, &set["spec"]["template"], TEMPLATE);
+    for (i, claim) in rules::list(&set["spec"]["volumeClaimTemplates"]).iter().enumerate() {
+        // Kubernetes spells the two places differently.
+        let below = if old.is_some() { ".Spec" } else { "" };
+        let place = format!("spec.volumeClaimTemplates[{i}]{below}");
+        pod_template::claim_warnings(&claim["spec"], &Path::root(&place), &mut warnings);
     }
+    if let Some(..0) = set["spec"]["revisionHistoryLimit"].as_i64() {
+        let warning = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
+                       recommended";
+        warnings.push(warning.to_owned());
+    }
+    warnings
 }
 
 fn default_deployment(deployment: &mut Value) {
@@ -102,6 +140,9 @@ fn default_replica_set(set: &mut Value) {
 }
 
 fn default_daemon_set(set: &mut Value) {
+    // There from the start, so that its writer is noted like that of any other field.
+    let generation = template_generation(set);
+    set_template_generation(set, generation);
     let spec = &mut set["spec"];
     let strategy = &mut spec["updateStrategy"];
     rules::default_text(strategy, "type", "RollingUpdate");
@@ -133,7 +174,7 @@ fn default_stateful_set(set: &mut Value) {
         rules::default_text(claim, "apiVersion", "v1");
         rules::default_text(claim, "kind", "PersistentVolumeClaim");
         rules::default_text(&mut claim["status"], "phase", "Pending");
-        rules::default(&mut claim["spec"], "volumeMode", "Filesystem");
+        pod_template::defaults::claim_spec(&mut claim["spec"]);
     }
     pod_template::default_spec(&mut spec["template"]["spec"]);
 }

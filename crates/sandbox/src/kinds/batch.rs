@@ -127,15 +127,19 @@ fn warn_of_job(job: &Value, old: Option<&Value>) -> Vec<String> {
     if is_changed {
         warnings.extend(warn_of_size(&job["spec"], "spec"));
     }
+    warnings.extend(apps::warn_of_template(job, old, &job["spec"]["template"], "spec.template"));
     warnings
 }
 
 fn warn_of_cron_job(cron: &Value, old: Option<&Value>) -> Vec<String> {
     let is_changed = old.is_none_or(|old| meta::generation(old) != meta::generation(cron));
     let mut warnings = apps::warn_of_name(cron, old);
+    let job = &cron["spec"]["jobTemplate"]["spec"];
     if is_changed {
-        warnings.extend(warn_of_size(&cron["spec"]["jobTemplate"]["spec"], "spec.jobTemplate.spec"));
+        warnings.extend(warn_of_size(job, "spec.jobTemplate.spec"));
     }
+    let place = "spec.jobTemplate.spec.template";
+    warnings.extend(apps::warn_of_template(cron, old, &job["template"], place));
     warnings
 }
 

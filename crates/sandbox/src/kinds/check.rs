@@ -215,18 +215,80 @@ pub(super) fn is_same(new: Option<&Value>, old: Option<&Value>) -> bool {
     new == old || known(new) == known(old)
 }
 
-/// Finalizers of Kubernetes' own kinds: a domain, or a name that Kubernetes knows.
-pub(super) fn finalizers(object: &Value, out: &mut Faults) {
-    let metadata = Path::root("metadata");
-    let path = metadata.child("finalizers");
-    for (i, finalizer) in meta::finalizers(object).into_iter().enumerate() {
-        finalizer_name(finalizer, &path.index(i), out);
-    }
-}
-
+/// A finalizer of Kubernetes' own kinds: of a domain, or a name that Kubernetes knows.
 pub(super) fn finalizer_name(finalizer: &str, path: &Path<'_>, out: &mut Faults) {
     if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
         out.push(FieldError::invalid(path, finalizer, detail));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_of_ports_and_keys() {
+        for (name, faults) in [
+            ("http", 0),
+            ("a-1", 0),
+            ("", 2),
+            ("80", 1),
+            ("-a", 1),
+            ("a--b", 1),
+            ("A", 2),
+            ("sixteen-letters-x", 1),
+        ] {
+            assert_eq!(port_name(name).len(), faults, "{name}");
+        }
+        for (key, faults) in [("a.b-c_D", 0), ("", 1), (".", 1), ("..", 1), ("..a", 1), ("a b", 1)] {
+            assert_eq!(config_key(key).len(), faults, "{key}");
+        }
+    }
+
+    #[test]
+    fn addresses_with_leading_zeros_are_forgiven() {
+        for (text, want) in [
+            ("10.0.0.1", Some("10.0.0.1")),
+            ("010.000.0.01", Some("10.0.0.1")),
+            ("fe80::1", Some("fe80::1")),
+            ("1.2.3", None),
+            ("1.2.3.256", None),
+            ("a", None),
+        ] {
+            assert_eq!(parse_ip(text).map(|ip| ip.to_string()).as_deref(), want, "{text}");
+        }
+        assert!(is_ipv4("::ffff:1.2.3.4".parse().unwrap()));
+    }
+
+    #[test]
+    fn empty_and_absent_are_the_same() {
+        for (new, old, want) in [
+            (None, Some(json!([])), true),
+            (Some(json!({})), None, true),
+            (Some(json!("")), Some(json!(null)), true),
+            (Some(json!("a")), None, false),
+            (Some(json!(0)), None, false),
+        ] {
+            assert_eq!(is_same(new.as_ref(), old.as_ref()), want, "{new:?} {old:?}");
+        }
+    }
+
+    #[test]
+    fn selectors() {
+        let path = Path::root("s");
+        let mut out = Faults::new();
+        let selector =
+            json!({"matchExpressions": [{"key": "a", "operator": "In"}, {"key": "b", "operator": "x"}]});
+        label_selector(Some(&selector), &path, &mut out);
+        let texts: Vec<String> = out.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "s.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+                "s.matchExpressions[1].operator: Invalid value: \"x\": not a valid selector operator",
+            ]
+        );
     }
 }

@@ -1,12 +1,12 @@
 //! The discovery.k8s.io group: where a Service's endpoints are.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::rules::{self, Faults};
-use super::{Column, FieldError, Hooks, Kind, Path, cell, meta, names, quote};
+use super::{Column, FieldError, Hooks, Kind, Path, cell, check, meta, names, pod_template, quote};
 
 const ENDPOINTS_MAX: i64 = 1000;
 const ADDRESSES_MAX: i64 = 100;
@@ -148,9 +148,9 @@ fn endpoint(endpoint: &Value, kind: &str, path: &Path<'_>) -> Faults {
 fn ip_address(address: &str, wants_v4: bool, at: usize, path: &Path<'_>) -> Faults {
     let place = path.index(at);
     let invalid = |detail: String| FieldError::invalid(&place, address, detail);
-    let parsed = if wants_v4 { parse_sloppy(address) } else { address.parse().ok() };
+    let parsed = if wants_v4 { check::parse_ip(address) } else { address.parse().ok() };
     let Some(parsed) = parsed else {
-        let leading_zero = !wants_v4 && parse_sloppy(address).is_some();
+        let leading_zero = !wants_v4 && check::parse_ip(address).is_some();
         return vec![invalid(match leading_zero {
             true => "must not have leading 0s".to_owned(),
             false => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned(),
@@ -187,16 +187,6 @@ fn ip_address(address: &str, wants_v4: bool, at: usize, path: &Path<'_>) -> Faul
         errors.push(invalid(detail.to_owned()));
     }
     errors
-}
-
-/// As Go once read addresses: leading zeros are passed over.
-fn parse_sloppy(text: &str) -> Option<IpAddr> {
-    if let Ok(address) = text.parse() {
-        return Some(address);
-    }
-    let parts: Vec<u8> = text.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    let octets: [u8; 4] = parts.try_into().ok()?;
-    Some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
 fn domain(name: &str, path: &Path<'_>) -> Option<FieldError> {
@@ -251,28 +241,11 @@ fn warn(slice: &Value, old: Option<&Value>) -> Vec<String> {
     }
     for (i, endpoint) in rules::list(&slice["endpoints"]).iter().enumerate() {
         for (j, address) in rules::list(&endpoint["addresses"]).iter().map(rules::text).enumerate() {
-            warnings
-                .extend(warn_of_address(address).map(|why| format!("endpoints[{i}].addresses[{j}]: {why}")));
+            let place = format!("endpoints[{i}].addresses[{j}]");
+            warnings.extend(pod_template::address_warning(address, &Path::root(&place)));
         }
     }
     warnings
-}
-
-fn warn_of_address(address: &str) -> Option<String> {
-    let sloppy = parse_sloppy(address)?;
-    let quoted = quote(address);
-    match address.parse::<IpAddr>() {
-        Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_none() && v6.to_string() != address => Some(format!(
-            "IPv6 address {quoted} should be in RFC 5952 canonical format ({})",
-            quote(&v6.to_string())
-        )),
-        Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_none() => None,
-        Ok(IpAddr::V4(_)) => None,
-        _ => Some(format!(
-            "non-standard IP address {quoted} will be considered invalid in a future Kubernetes release: use {}",
-            quote(&sloppy.to_canonical().to_string())
-        )),
-    }
 }
 
 /// Columns describe these fields as the version of old did that the Tables were made for.

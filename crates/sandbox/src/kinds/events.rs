@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::rules::{self, Faults};
-use super::{Column, Convert, FieldError, Hooks, Kind, Path, cell, meta, names};
+use super::{Column, Convert, FieldError, Hooks, Kind, Path, cell, internal, meta, names};
 
 const TEXT_MAX: i64 = 128;
 const NOTE_MAX: i64 = 1024;
@@ -188,25 +188,8 @@ fn validate_new(event: &Value, old: Option<&Value>) -> Faults {
 /// Only the series of an event moves on.
 fn frozen(event: &Value, old: &Value) -> Faults {
     let mut errors = Vec::new();
-    let reference = |value: &Value| match value.is_null() {
-        true => "null".to_owned(),
-        false => {
-            let text = |field: &str| Value::from(rules::text(&value[field]));
-            let fields = [
-                ("kind", "Kind"),
-                ("namespace", "Namespace"),
-                ("name", "Name"),
-                ("uid", "UID"),
-                ("apiVersion", "APIVersion"),
-                ("resourceVersion", "ResourceVersion"),
-                ("fieldPath", "FieldPath"),
-            ];
-            let all = fields.iter().map(|(json, _)| ((*json).to_owned(), text(json)));
-            rules::go_struct(&Value::Object(all.collect()), &fields)
-        }
-    };
-    for (field, shown) in [
-        ("involvedObject", Some("involvedObject")),
+    for (field, kind) in [
+        ("involvedObject", Some("ObjectReference")),
         ("reason", None),
         ("message", None),
         ("source", None),
@@ -218,14 +201,14 @@ fn frozen(event: &Value, old: &Value) -> Faults {
         ("type", None),
         ("eventTime", None),
         ("action", None),
-        ("related", Some("related")),
+        ("related", Some("*ObjectReference")),
         ("reportingComponent", None),
         ("reportingInstance", None),
     ] {
         let path = Path::root(if field == "reportingComponent" { "reportingController" } else { field });
         let (new, old) = (&event[field], &old[field]);
-        errors.extend(match shown {
-            Some(_) => rules::immutable_as(new, old, &reference(new), &path),
+        errors.extend(match kind {
+            Some(kind) => rules::immutable_as(new, old, &internal::compact(kind, new), &path),
             None => rules::immutable(new, old, &path),
         });
     }
@@ -317,6 +300,11 @@ fn to_storage(event: &mut Value) {
 
 fn from_storage(event: &mut Value) {
     rename(event, "events.k8s.io/v1", |(core, new)| (core, new));
+    for field in ["reportingController", "reportingInstance"] {
+        if event[field] == "" {
+            event.as_object_mut().map(|fields| fields.remove(field));
+        }
+    }
 }
 
 fn rename(

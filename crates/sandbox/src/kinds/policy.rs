@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::rules::{self, Faults};
-use super::{Column, Hooks, Kind, Path, cell, names};
+use super::{Column, Hooks, Kind, Path, cell, internal, names};
 
 pub(super) fn kinds() -> Vec<Kind> {
     let mut budget = Kind::builtin("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
@@ -22,17 +22,7 @@ fn validate(budget: &Value, old: Option<&Value>) -> Faults {
     let spec = &budget["spec"];
     let mut errors = Vec::new();
     if rules::is_set(&spec["minAvailable"]) && rules::is_set(&spec["maxUnavailable"]) {
-        let mut shown = spec.clone();
-        // A selector prints in its own order, whatever the order of its fields here.
-        shown["selector"] = Value::Null;
-        let fields = [
-            ("minAvailable", "MinAvailable"),
-            ("selector", "Selector"),
-            ("maxUnavailable", "MaxUnavailable"),
-            ("unhealthyPodEvictionPolicy", "UnhealthyPodEvictionPolicy"),
-        ];
-        let selector = format!("\"Selector\":{}", rules::show_selector(&spec["selector"]));
-        let shown = rules::go_struct(&shown, &fields).replacen("\"Selector\":null", &selector, 1);
+        let shown = internal::compact("PodDisruptionBudgetSpec", spec);
         errors.push(rules::invalid_as(&path, &shown, "minAvailable and maxUnavailable cannot be both set"));
     }
     for field in ["minAvailable", "maxUnavailable"] {

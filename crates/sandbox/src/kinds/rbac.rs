@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::rules::{self, Faults};
-use super::{Column, FieldError, Hooks, Kind, Path, cell, names};
+use super::{Column, FieldError, Hooks, Kind, Path, cell, internal, names};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -115,8 +115,7 @@ fn validate_binding(binding: &Value, old: Option<&Value>, kinds: &[&str]) -> Fau
         errors.extend(subject(found, kinds.len() > 1, &subjects.index(i)));
     }
     if old.is_some_and(|old| !rules::same(&old["roleRef"], role)) {
-        let fields = [("apiGroup", "APIGroup"), ("kind", "Kind"), ("name", "Name")];
-        errors.push(rules::invalid_as(&path, &rules::go_struct(role, &fields), "cannot change roleRef"));
+        errors.push(rules::invalid_as(&path, &internal::compact("RoleRef", role), "cannot change roleRef"));
     }
     errors
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::rules::{self, Faults};
-use super::{Column, FieldError, Hooks, Kind, Path, cell, meta, names};
+use super::{Column, FieldError, Hooks, Kind, Path, cell, internal, meta, names};
 
 const REQUESTS_MAX: i64 = 32;
 const DEVICES_MAX: i64 = 128;
@@ -125,8 +125,10 @@ fn validate_claim(claim: &Value, old: Option<&Value>) -> Faults {
     let path = Path::root("spec");
     let spec = &claim["spec"];
     match old {
-        // Differs: Kubernetes prints the spec with the names of its Go structs.
-        Some(old) => rules::immutable(spec, &old["spec"], &path).into_iter().collect(),
+        Some(old) => {
+            let shown = internal::compact("ResourceClaimSpec", spec);
+            rules::immutable_as(spec, &old["spec"], &shown, &path).into_iter().collect()
+        }
         None => requests(&spec["devices"], &path.child("devices")),
     }
 }
@@ -135,7 +137,10 @@ fn validate_template(template: &Value, old: Option<&Value>) -> Faults {
     let path = Path::root("spec");
     let spec = &template["spec"];
     match old {
-        Some(old) => rules::immutable(spec, &old["spec"], &path).into_iter().collect(),
+        Some(old) => {
+            let shown = internal::compact("ResourceClaimTemplateSpec", spec);
+            rules::immutable_as(spec, &old["spec"], &shown, &path).into_iter().collect()
+        }
         None => {
             let inner = path.child("spec");
             requests(&spec["spec"]["devices"], &inner.child("devices"))

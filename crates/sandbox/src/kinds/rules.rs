@@ -290,13 +290,6 @@ pub(super) fn has_condition(object: &Value, kind: &str) -> bool {
     list(&object["status"]["conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
 }
 
-/// A struct as Go prints it: JSON name, Go name of each field, in order; null where one is not set.
-pub(super) fn go_struct(value: &Value, fields: &[(&str, &str)]) -> String {
-    let parts: Vec<String> =
-        fields.iter().map(|(json, go)| format!("{}:{}", quote(go), value[*json])).collect();
-    format!("{{{}}}", parts.join(","))
-}
-
 /// A label selector as Go prints it.
 pub(super) fn show_selector(selector: &Value) -> String {
     if selector.is_null() {

@@ -47,6 +47,19 @@ impl Default for Habits {
     }
 }
 
+impl Habits {
+    /// With a speed that time can be divided by.
+    pub(super) fn sound(self) -> Habits {
+        let speed = if self.speed.is_nan() { 1.0 } else { self.speed.clamp(SPEED_MIN, SPEED_MAX) };
+        Habits { speed, ..self }
+    }
+}
+
+/// A second in a quarter of an hour.
+const SPEED_MIN: f64 = 0.001;
+/// Eleven days in a second.
+const SPEED_MAX: f64 = 1_000_000.0;
+
 /// Whether the node takes a pod it has not seen before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -190,8 +190,11 @@ impl Api {
 
     /// The priority classes every cluster has.
     fn make_priority_classes(&self) {
-        let table = self.store.table("scheduling.k8s.io", "priorityclasses");
+        let Ok(kind) = self.kind("scheduling.k8s.io", "priorityclasses") else { return };
+        let table = self.table(&kind);
+        let options = WriteOptions::by("kube-apiserver");
         for mut class in crate::kinds::system_priority_classes() {
+            self.track(&kind, None, &mut class, Part::Main, &options);
             crate::kinds::meta::set(&mut class, "uid", Some(Value::from(self.ids.uid())));
             let now = crate::kinds::meta::format_time(self.now());
             crate::kinds::meta::set(&mut class, "creationTimestamp", Some(Value::from(now)));

@@ -147,6 +147,8 @@ fn resource(kind: &Kind) -> Value {
 fn storage_hash(kind: &Kind) -> String {
     let version = match &kind.custom {
         Some(custom) => custom.storage_api_version.rsplit('/').next().unwrap_or_default(),
+        // Kubernetes still keeps definitions in the version they first had.
+        None if super::crd::is_crd(kind) => "v1beta1",
         None => &kind.version,
     };
     let name = format!("{}/{version}/{}", kind.storage_group, kind.kind);

@@ -32,6 +32,7 @@ const BODY_DROPPED_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// A client must have sent its body by then.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+const OPENAPI_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const PLAIN: Wanted = Wanted { format: Format::Json, shape: Shape::Object, pretty: false, of_one: false };
 
 /// What all requests of a server share.
@@ -146,6 +147,20 @@ fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("invalid"))
 }
 
+/// The old form of OpenAPI describes nothing: kubectl looks there only for kinds that the new one does not have, and
+/// must not stumble.
+fn old_openapi(accept: &str) -> Response<Body> {
+    match accept.contains("protobuf") {
+        // A document whose only field is its version: "2.0".
+        true => render::respond(200, render::full(&b"\x0a\x032.0"[..]), OPENAPI_PROTOBUF),
+        false => {
+            let document =
+                serde_json::json!({"swagger": "2.0", "info": {"title": "Kubernetes"}, "paths": {}});
+            render::tree(200, &document, PLAIN)
+        }
+    }
+}
+
 /// A warning as a header: code 299, no agent, quoted text.
 fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
@@ -187,6 +202,7 @@ impl Call<'_> {
             Route::Groups => Some(discovery::groups(&registry)),
             Route::Group(name) => discovery::group(&registry, name),
             Route::Resources { group, version } => discovery::resources(&registry, group, version),
+            Route::OldOpenApi => return Ok(old_openapi(accept)),
             Route::Root => Some(discovery::paths(&registry)),
             Route::OpenApi(path) => {
                 let Some(document) = self.shared.documents.get(&registry, path) else {

@@ -19,6 +19,8 @@ pub(super) enum Route {
         group: String,
         version: String,
     },
+    /// `/openapi/v2`.
+    OldOpenApi,
     /// `/openapi/v3` and what is below it.
     OpenApi(String),
     Resource(Place),
@@ -61,6 +63,7 @@ pub(super) fn parse(path: &str) -> Route {
             Route::Resources { group: (*group).to_owned(), version: (*version).to_owned() }
         }
         ["sandbox", rest @ ..] => Route::Control(rest.iter().map(|part| (*part).to_owned()).collect()),
+        ["openapi", "v2"] => Route::OldOpenApi,
         ["openapi", "v3", rest @ ..] => Route::OpenApi(rest.join("/")),
         ["api", version, rest @ ..] => resource("", version, rest),
         ["apis", group, version, rest @ ..] => resource(group, version, rest),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use koord_api::selector::{Labels, Selector};
 use serde_json::{Value, json};
 
-use super::api::{Answer, Api, Part, WriteOptions, Written};
+use super::api::{Answer, Api, FieldValidation, Part, WriteOptions, Written};
+use super::decode::read_patched;
 use super::delete::DeleteOptions;
 use super::write::Patch;
 use crate::kinds::{FieldError, Kind, Path, ScalePaths, Subresource, meta, quote};
@@ -297,7 +298,9 @@ impl ScaleChange<'_> {
                 return Ok(crate::patch::merge::apply_fields(current, fields));
             }
         };
-        result.map_err(|error| ApiError::bad_request(error.to_string()))
+        let patched = result.map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let scale = Kind::builtin("autoscaling/v1", "Scale", "scales");
+        Ok(read_patched(&scale, patched, None, &[], FieldValidation::Ignore)?.object)
     }
 }
 

@@ -426,7 +426,6 @@ impl Api {
         match (kind.storage_group.as_ref(), kind.plural.as_ref()) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.crd_written(old, new),
             ("admissionregistration.k8s.io", _) => self.webhooks.forget(),
-            ("", _) => self.release_unused(kind, old.map(Arc::as_ref), new.map(Arc::as_ref)),
             _ => {}
         }
     }

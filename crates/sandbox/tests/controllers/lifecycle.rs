@@ -209,3 +209,47 @@ async fn a_silent_node_loses_its_pods_and_comes_back() {
     cluster.until_gone("pods", "steady").await;
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn claims_find_volumes_or_have_them_made() {
+    let cluster = Cluster::start().await;
+    let class = |name: &str, mode: &str| json!({"metadata": {"name": name}, "provisioner": "koord.sh/sandbox", "volumeBindingMode": mode});
+    cluster.create("storageclasses.storage.k8s.io", class("now", "Immediate")).await;
+    cluster.create("storageclasses.storage.k8s.io", class("later", "WaitForFirstConsumer")).await;
+    let claim = |name: &str, class: &str| {
+        json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class,
+            "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    let is_bound = |claim: &Value| {
+        claim["status"]["phase"] == "Bound" && claim["status"]["capacity"]["storage"] == "1Gi"
+    };
+    cluster.create("persistentvolumeclaims", claim("a", "now")).await;
+    cluster.until_one("persistentvolumeclaims", "a", "a volume", is_bound).await;
+    let name = text(&cluster.get("persistentvolumeclaims", "a").unwrap()["spec"]["volumeName"]).to_owned();
+    cluster
+        .until_one("persistentvolumes", &name, "the other half", |v| v["status"]["phase"] == "Bound")
+        .await;
+
+    cluster.create("persistentvolumeclaims", claim("b", "later")).await;
+    cluster
+        .until("events", "word of waiting", |all| all.iter().any(|e| e["reason"] == "WaitForFirstConsumer"))
+        .await;
+    assert!(cluster.get("persistentvolumeclaims", "b").unwrap()["spec"]["volumeName"].is_null());
+    cluster
+        .edit("persistentvolumeclaims", "b", |claim| {
+            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = json!("n1");
+        })
+        .await;
+    cluster.until_one("persistentvolumeclaims", "b", "a volume", is_bound).await;
+
+    cluster.create("persistentvolumeclaims", claim("c", "by-hand")).await;
+    let volume = json!({"metadata": {"name": "disk"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "storageClassName": "by-hand", "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/disk"}}});
+    cluster.create("persistentvolumes", volume).await;
+    cluster.until_one("persistentvolumeclaims", "c", "the disk", is_bound).await;
+    cluster.delete("persistentvolumeclaims", "c", None).await;
+    cluster.until_one("persistentvolumes", "disk", "release", |v| v["status"]["phase"] == "Released").await;
+    cluster.delete("persistentvolumeclaims", "a", None).await;
+    cluster.until_gone("persistentvolumes", &name).await;
+    cluster.stop().await;
+}

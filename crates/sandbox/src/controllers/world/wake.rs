@@ -283,6 +283,9 @@ impl World {
         let Some(mut pod) = self.pods.remove(key) else { return };
         pod.deleting.get_or_insert(Timestamp::UNIX_EPOCH);
         self.wake_pod_owner(&pod);
+        for claim in &pod.claims {
+            self.push(Work::Claim, &crate::store::key(&pod.namespace, claim));
+        }
     }
 
     fn forget_node(&mut self, name: &str, now: Timestamp) {

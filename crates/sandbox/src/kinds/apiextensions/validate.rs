@@ -110,7 +110,8 @@ fn versions(spec: &Value, path: &Path<'_>) -> Faults {
     }
     if list.iter().filter(|version| version["storage"] == true).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        errors.push(rules::invalid_as(&at, &show_versions(list), detail));
+        let shown = if spec["versions"].is_null() { "null".to_owned() } else { show_versions(list) };
+        errors.push(rules::invalid_as(&at, &shown, detail));
     }
     if let Some(first) = list.first() {
         // The first version is the one the oldest clients know, as `spec.version`.

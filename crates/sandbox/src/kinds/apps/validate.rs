@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::rules::{self, Faults};
-use super::super::{FieldError, Path, names, pod_template};
+use super::super::{FieldError, Path, internal, names, pod_template};
 
 const NO_MATCH: &str = "`selector` does not match template `labels`";
 const TOO_MANY: &str = "cannot be greater than status.replicas";
@@ -94,10 +94,8 @@ fn required_selector(selector: &Value, kind: &str, path: &Path<'_>) -> Faults {
 fn long_running(template: &Value, kind: &str, path: &Path<'_>) -> Faults {
     let spec = path.child("spec");
     let policy = &template["spec"]["restartPolicy"];
-    let mut errors = Vec::new();
-    if !policy.is_null() {
-        errors.extend(rules::one_of(policy, &["Always"], &spec.child("restartPolicy")));
-    }
+    let mut errors: Faults =
+        rules::one_of(policy, &["Always"], &spec.child("restartPolicy")).into_iter().collect();
     if rules::is_set(&template["spec"]["activeDeadlineSeconds"]) {
         let detail = format!("activeDeadlineSeconds in {kind} is not Supported");
         errors.push(FieldError::forbidden(&spec.child("activeDeadlineSeconds"), detail));
@@ -114,7 +112,7 @@ fn deployment_strategy(strategy: &Value, path: &Path<'_>) -> Faults {
         "Recreate" => Vec::new(),
         "RollingUpdate" => rolling_deployment(&strategy["rollingUpdate"], &rolling),
         _ => {
-            let shown = rules::go_struct(strategy, &[("type", "Type"), ("rollingUpdate", "RollingUpdate")]);
+            let shown = internal::compact("DeploymentStrategy", strategy);
             vec![unsupported(path, &shown, &["Recreate", "RollingUpdate"])]
         }
     }
@@ -172,7 +170,7 @@ fn daemon_set_strategy(strategy: &Value, path: &Path<'_>) -> Faults {
         "OnDelete" => Vec::new(),
         "RollingUpdate" => rolling_daemon_set(&strategy["rollingUpdate"], &path.child("rollingUpdate")),
         _ => {
-            let shown = rules::go_struct(strategy, &[("type", "Type"), ("rollingUpdate", "RollingUpdate")]);
+            let shown = internal::compact("DaemonSetUpdateStrategy", strategy);
             vec![unsupported(path, &shown, &["RollingUpdate", "OnDelete"])]
         }
     }
@@ -248,6 +246,12 @@ fn stateful_set_spec(spec: &Value, path: &Path<'_>, is_update: bool, skip_templa
         let value = &spec["persistentVolumeClaimRetentionPolicy"][moment];
         errors.extend(rules::one_of(value, &["Retain", "Delete"], &retention.child(moment)));
     }
+    if !is_update {
+        let claims = path.child("volumeClaimTemplates");
+        for (i, claim) in rules::list(&spec["volumeClaimTemplates"]).iter().enumerate() {
+            pod_template::claim_spec(&claim["spec"], &claims.index(i).child("spec"), &mut errors);
+        }
+    }
     errors.extend(rules::all_non_negative(spec, path, &["replicas", "minReadySeconds"]));
     errors.extend(rules::non_negative(&spec["ordinals"]["start"], &path.child("ordinals.start")));
     let service = rules::text(&spec["serviceName"]);
@@ -302,8 +306,7 @@ fn stateful_set_strategy(strategy: &Value, path: &Path<'_>) -> Faults {
     let at = path.child("rollingUpdate");
     match rules::text(&strategy["type"]) {
         "OnDelete" if rules::is_set(rolling) => {
-            let fields = [("partition", "Partition"), ("maxUnavailable", "MaxUnavailable")];
-            let shown = rules::go_struct(rolling, &fields);
+            let shown = internal::compact("RollingUpdateStatefulSetStrategy", rolling);
             vec![rules::invalid_as(&at, &shown, "only allowed for updateStrategy 'RollingUpdate'")]
         }
         "OnDelete" => Vec::new(),
@@ -311,7 +314,7 @@ fn stateful_set_strategy(strategy: &Value, path: &Path<'_>) -> Faults {
             rules::non_negative(&rolling["partition"], &at.child("partition")).into_iter().collect()
         }
         _ => {
-            let shown = rules::go_struct(strategy, &[("type", "Type"), ("rollingUpdate", "RollingUpdate")]);
+            let shown = internal::compact("StatefulSetUpdateStrategy", strategy);
             vec![rules::invalid_as(path, &shown, "must be 'RollingUpdate' or 'OnDelete'")]
         }
     }

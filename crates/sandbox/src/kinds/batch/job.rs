@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::rules::{self, Faults};
-use super::super::{Fault, FieldError, Path, meta, names, pod_template};
+use super::super::{Fault, FieldError, Path, internal, meta, names, pod_template, quote};
 use super::{CONTROLLER_UID, JOB_NAME, spec_path, status};
 
 const PARALLELISM_INDEXED_MAX: i64 = 100_000;
@@ -130,7 +130,7 @@ pub(super) fn job_spec(spec: &Value, path: &Path<'_>) -> Faults {
         match spec["completionMode"] == "Indexed" {
             true => errors.extend(success_policy(spec, &at)),
             false => {
-                let shown = show_success_policy(&spec["successPolicy"]);
+                let shown = internal::compact("SuccessPolicy", &spec["successPolicy"]);
                 errors.push(rules::invalid_as(&at, &shown, "requires indexed completion mode"));
             }
         }
@@ -236,7 +236,7 @@ fn replacement_policy(spec: &Value, path: &Path<'_>) -> Option<FieldError> {
 
 /// The texts a required choice offers, as Go prints a list of them.
 fn choices(values: &[&str]) -> String {
-    let values: Vec<String> = values.iter().map(|value| super::super::quote(value)).collect();
+    let values: Vec<String> = values.iter().map(|value| quote(value)).collect();
     format!("valid values: [{}]", values.join(" "))
 }
 
@@ -389,12 +389,6 @@ fn success_rule(rule: &Value, completions: i64, path: &Path<'_>) -> Faults {
     errors
 }
 
-fn show_success_policy(policy: &Value) -> String {
-    let fields = [("succeededIndexes", "SucceededIndexes"), ("succeededCount", "SucceededCount")];
-    let rules = rules::list(&policy["rules"]).iter().map(|rule| rules::go_struct(rule, &fields));
-    format!("{{\"Rules\":[{}]}}", rules.collect::<Vec<_>>().join(","))
-}
-
 /// What of a Job may not change, or only together.
 fn changes(job: &Value, old_job: &Value, path: &Path<'_>) -> Faults {
     let (spec, old) = (&job["spec"], &old_job["spec"]);
@@ -403,10 +397,15 @@ fn changes(job: &Value, old_job: &Value, path: &Path<'_>) -> Faults {
     let shown = rules::show_selector(selector);
     errors.extend(rules::immutable_as(selector, &old["selector"], &shown, &path.child("selector")));
     errors.extend(template_change(job, old_job, &path.child("template")));
-    // Differs: Kubernetes prints the values of these fields with the names of its Go structs.
-    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
-    {
-        errors.extend(rules::immutable(&spec[field], &old[field], &path.child(field)));
+    for (field, kind) in [
+        ("completionMode", "*string"),
+        ("podFailurePolicy", "*PodFailurePolicy"),
+        ("backoffLimitPerIndex", "*int"),
+        ("managedBy", "*string"),
+        ("successPolicy", "*SuccessPolicy"),
+    ] {
+        let shown = internal::compact(kind, &spec[field]);
+        errors.extend(rules::immutable_as(&spec[field], &old[field], &shown, &path.child(field)));
     }
     errors
 }
@@ -443,6 +442,16 @@ fn template_change(job: &Value, old: &Value, path: &Path<'_>) -> Option<FieldErr
             allowed["spec"]["affinity"] = template["spec"]["affinity"].clone();
         }
     }
-    // Differs: Kubernetes prints the template with the names of its Go structs.
-    rules::immutable(template, &allowed, path)
+    rules::immutable_as(template, &allowed, &show_template(template), path)
+}
+
+/// A template as Go prints it: its metadata's fields stand beside its spec.
+fn show_template(template: &Value) -> String {
+    let fields =
+        ["name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers"];
+    let fields = fields.into_iter().filter(|field| rules::is_set(&template["metadata"][*field]));
+    let mut parts: Vec<String> =
+        fields.map(|field| format!("{}:{}", quote(field), template["metadata"][field])).collect();
+    parts.push(format!("\"Spec\":{}", internal::compact("PodSpec", &template["spec"])));
+    format!("{{{}}}", parts.join(","))
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::rules::{self, Faults};
-use super::super::{Fault, FieldError, Path};
+use super::super::{Fault, FieldError, Path, internal};
 
 pub(super) fn validate(job: &Value, old: &Value) -> Faults {
     let path = Path::root("status");
@@ -164,7 +164,7 @@ fn finished(change: &Change<'_>, path: &Path<'_>) -> Faults {
     let uncounted = &status["uncountedTerminatedPods"];
     let count = rules::list(&uncounted["failed"]).len() + rules::list(&uncounted["succeeded"]).len();
     if (turned || change.changed(&["uncountedTerminatedPods"])) && count > 0 {
-        let shown = rules::go_struct(uncounted, &[("succeeded", "Succeeded"), ("failed", "Failed")]);
+        let shown = internal::compact("UncountedTerminatedPods", uncounted);
         let detail = "must be empty for finished job";
         errors.push(rules::invalid_as(&path.child("uncountedTerminatedPods"), &shown, detail));
     }

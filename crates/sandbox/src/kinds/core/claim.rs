@@ -4,7 +4,7 @@ use koord_api::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::super::cell::{access_modes, age, name};
-use super::super::check::{Faults, IMMUTABLE, finalizers, is_same};
+use super::super::check::{Faults, IMMUTABLE, is_same};
 use super::super::diff;
 use super::super::pod_template::{claim_spec, claim_warnings, defaults};
 use super::super::resources::amount;
@@ -135,7 +135,6 @@ fn approve_resize(approval: &Approval<'_>, old: &Value) -> Result<(), ApiError> 
 
 fn validate(claim: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(claim, &mut out);
     claim_spec(&claim["spec"], &Path::root("spec"), &mut out);
     if let Some(old) = old {
         validate_update(claim, old, &mut out);

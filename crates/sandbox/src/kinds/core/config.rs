@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::cell::{age, name};
-use super::super::check::{Faults, IMMUTABLE, config_key, finalizers, is_same, rule};
+use super::super::check::{Faults, IMMUTABLE, config_key, is_same, rule};
 use super::super::tree::{entries, fill, flag, has, map_mut, remove, text, text_entries};
 use super::super::{FieldError, Hooks, Kind, Path};
 use super::columns;
@@ -67,7 +67,6 @@ fn decoded_len(text: &str) -> usize {
 
 fn validate_config_map(map: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(map, &mut out);
     if let Some(old) = old {
         immutable(map, old, &["data", "binaryData"], &mut out);
     }
@@ -108,7 +107,6 @@ fn immutable(new: &Value, old: &Value, fields: &[&str], out: &mut Faults) {
 
 fn validate_secret(secret: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(secret, &mut out);
     if let Some(old) = old {
         let kind = text(secret, "type");
         if kind != text(old, "type") {

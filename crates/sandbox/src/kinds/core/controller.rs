@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::cell::{age, containers, labels, name};
-use super::super::check::{Faults, finalizers, nonnegative};
+use super::super::check::{Faults, nonnegative};
 use super::super::pod_template::{default_spec, validate_template};
 use super::super::tree::{entries, fill, has, int, is_empty, list, part, part_mut, set, text};
 use super::super::{FieldError, Hooks, Kind, Path, ScalePaths, Subresource};
@@ -15,12 +15,7 @@ pub(super) fn pod_template() -> Kind {
         .columns(columns::podtemplates())
         .hooks(Hooks {
             default: |object| default_spec(&mut object["template"]["spec"]),
-            validate: |object, _| {
-                let mut out = Faults::new();
-                finalizers(object, &mut out);
-                out.extend(validate_template(&object["template"], &Path::root("template")));
-                out
-            },
+            validate: |object, _| validate_template(&object["template"], &Path::root("template")),
             row: |object, _| {
                 let (names, images) = containers(list(&object["template"]["spec"], "containers"));
                 vec![name(object), names, images, labels(&object["template"]["metadata"], "labels")]
@@ -90,7 +85,6 @@ fn default(object: &mut Value) {
 
 fn validate(object: &Value) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(object, &mut out);
     let spec = &object["spec"];
     let path = Path::root("spec");
     nonnegative(int(spec, "minReadySeconds").unwrap_or(0), &path.child("minReadySeconds"), &mut out);

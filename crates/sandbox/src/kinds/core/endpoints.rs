@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::cell::{NONE, age, name};
-use super::super::check::{Faults, dns_label, finalizers, ip, is_same, one_of_required, parse_ip, port};
+use super::super::check::{Faults, dns_label, ip, is_same, one_of_required, parse_ip, port};
 use super::super::check::{qualified_name, subdomain};
 use super::super::tree::{fill, int, list, list_mut, text};
 use super::super::{FieldError, Hooks, Kind, Path};
@@ -34,7 +34,6 @@ pub(super) fn kind() -> Kind {
 
 fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(object, &mut out);
     if old.is_some_and(|old| is_same(object.get("subsets"), old.get("subsets"))) {
         return out;
     }

@@ -3,7 +3,7 @@
 use koord_api::quantity::{Quantity, ResourceList};
 use serde_json::{Value, json};
 
-use super::super::check::{Faults, finalizers, qualified_name};
+use super::super::check::{Faults, qualified_name};
 use super::super::pod_template::{defaults, pod_limits, pod_requests};
 use super::super::resources::{amount, check_container_name, check_name, is_overcommittable};
 use super::super::tree::{entries, has, list, list_mut, map_mut, part, part_mut, set, text};
@@ -51,7 +51,6 @@ fn default_item(item: &mut Value) {
 
 fn validate(range: &Value) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(range, &mut out);
     let spec = Path::root("spec");
     let limits = spec.child("limits");
     let mut seen: Vec<&str> = Vec::new();
@@ -142,16 +141,13 @@ fn validate_amounts(item: &Value, kind: &str, name: &str, path: &Path<'_>, out: 
     if let Some(ratio) = ratio {
         validate_ratio(ratio, min, max, &path.child("maxLimitRequestRatio").key(name), out);
     }
-    if let (Some(default), Some(request)) = (default, request) {
-        if !is_overcommittable(name) && default != request {
-            let detail =
-                format!("default value {default} must equal to defaultRequest value {request} in {name}");
-            out.push(FieldError::invalid(
-                &path.child("defaultRequest").key(name),
-                request.to_string(),
-                detail,
-            ));
-        }
+    if let (Some(default), Some(request)) = (default, request)
+        && !is_overcommittable(name)
+        && default != request
+    {
+        let detail =
+            format!("default value {default} must equal to defaultRequest value {request} in {name}");
+        out.push(FieldError::invalid(&path.child("defaultRequest").key(name), request.to_string(), detail));
     }
 }
 

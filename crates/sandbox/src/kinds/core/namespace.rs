@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::cell::{age, name};
-use super::super::check::{Faults, finalizer_name, finalizers, qualified_name};
+use super::super::check::{Faults, finalizer_name, qualified_name};
 use super::super::tree::{fill, list, map_mut, part_mut, set, text, texts};
 use super::super::{FieldError, Hooks, Kind, Path, Subresource, meta, names};
 use super::columns;
@@ -72,7 +72,6 @@ fn prepare_create(namespace: &mut Value) {
 /// Of a new namespace Kubernetes tells the list, later the item.
 fn validate(namespace: &Value, is_new: bool) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(namespace, &mut out);
     let spec = Path::root("spec");
     let path = spec.child("finalizers");
     for (i, finalizer) in texts(&namespace["spec"], "finalizers").into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::cell::{NONE, age, name, or_none};
-use super::super::check::{Faults, finalizers, is_ipv4, parse_ip, qualified_name};
+use super::super::check::{Faults, is_ipv4, parse_ip, qualified_name};
 use super::super::pod_template::{defaults, taint_effect};
 use super::super::resources::check_amount;
 use super::super::tree::{
@@ -55,10 +55,10 @@ fn default(node: &mut Value) {
         }
     }
     let Some(status) = part_mut(node, "status") else { return };
-    if !has(status, "allocatable") {
-        if let Some(capacity) = part(status, "capacity").cloned() {
-            set(status, "allocatable", capacity);
-        }
+    if !has(status, "allocatable")
+        && let Some(capacity) = part(status, "capacity").cloned()
+    {
+        set(status, "allocatable", capacity);
     }
     defaults::round_up(status, "capacity");
     defaults::round_up(status, "allocatable");
@@ -88,7 +88,6 @@ fn admit(admission: &mut Admission<'_>) -> Result<(), ApiError> {
 
 fn validate(node: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(node, &mut out);
     taints(node, &mut out);
     resources(node, &mut out);
     cidrs(&node["spec"], &mut out);

@@ -10,7 +10,7 @@ mod warn;
 use koord_api::quantity::ResourceList;
 use serde_json::{Map, Value, json};
 
-use super::super::check::{Faults, finalizers};
+use super::super::check::Faults;
 use super::super::pod_template::{default_spec, defaults, limits_sum, requests_sum};
 use super::super::pod_template::{validate_new_pod, validate_pod_spec};
 use super::super::resources::{is_huge_pages, is_overcommittable};
@@ -192,7 +192,6 @@ fn merge_term(term: &mut Value, labels: &Value) {
 
 fn validate(pod: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(pod, &mut out);
     validate_pod_spec(pod, &mut out);
     match old {
         None => validate_new_pod(pod, &mut out),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::cell::{age, name};
-use super::super::check::{Faults, IMMUTABLE, finalizers};
+use super::super::check::{Faults, IMMUTABLE};
 use super::super::pod_template::defaults;
 use super::super::resources::{amount, check_amount, check_name, is_quota_huge_pages};
 use super::super::tree::{entries, list, part, part_mut, set, text, texts};
@@ -67,7 +67,6 @@ pub(super) fn kind() -> Kind {
 
 fn validate(quota: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(quota, &mut out);
     let spec = &quota["spec"];
     let path = Path::root("spec");
     amounts(spec, "hard", &path, &mut out);

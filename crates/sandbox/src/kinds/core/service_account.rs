@@ -1,7 +1,6 @@
 //! Service accounts, as data: pods get none by themselves here.
 
 use super::super::cell::{age, name};
-use super::super::check::{Faults, finalizers};
 use super::super::{Hooks, Kind};
 use super::columns;
 
@@ -9,15 +8,7 @@ pub(super) fn kind() -> Kind {
     let mut kind = Kind::builtin("v1", "ServiceAccount", "serviceaccounts")
         .short(&["sa"])
         .columns(columns::serviceaccounts())
-        .hooks(Hooks {
-            validate: |account, _| {
-                let mut out = Faults::new();
-                finalizers(account, &mut out);
-                out
-            },
-            row: |account, now| vec![name(account), age(account, now)],
-            ..Hooks::default()
-        });
+        .hooks(Hooks { row: |account, now| vec![name(account), age(account, now)], ..Hooks::default() });
     kind.returns_deleted = true;
     kind
 }

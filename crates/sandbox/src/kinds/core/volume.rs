@@ -4,7 +4,7 @@ use koord_api::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::super::cell::{access_modes, age, name};
-use super::super::check::{Faults, IMMUTABLE, finalizers, is_same, one_of, required, subdomain};
+use super::super::check::{Faults, IMMUTABLE, is_same, one_of, required, subdomain};
 use super::super::diff;
 use super::super::pod_template::{access_modes as check_modes, csi_driver, defaults, host_path};
 use super::super::pod_template::{node_selector, node_term_warnings, path_without_backsteps};
@@ -75,10 +75,10 @@ fn default(volume: &mut Value) {
     let Some(spec) = part_mut(volume, "spec") else { return };
     fill(spec, "persistentVolumeReclaimPolicy", "Retain");
     fill(spec, "volumeMode", "Filesystem");
-    if let Some(path) = part_mut(spec, "hostPath") {
-        if !has(path, "type") {
-            set(path, "type", "");
-        }
+    if let Some(path) = part_mut(spec, "hostPath")
+        && !has(path, "type")
+    {
+        set(path, "type", "");
     }
     defaults::legacy_disk(spec);
     defaults::round_up(spec, "capacity");
@@ -93,7 +93,6 @@ fn admit(admission: &mut Admission<'_>) -> Result<(), ApiError> {
 
 fn validate(volume: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(volume, &mut out);
     let spec = &volume["spec"];
     let path = Path::root("spec");
     if list(spec, "accessModes").is_empty() {

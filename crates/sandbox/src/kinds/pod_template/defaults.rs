@@ -65,10 +65,10 @@ fn volume(volume: &mut Value) {
             fill(source, "defaultMode", FILE_MODE);
         }
     }
-    if let Some(path) = part_mut(volume, "hostPath") {
-        if !has(path, "type") {
-            set(path, "type", "");
-        }
+    if let Some(path) = part_mut(volume, "hostPath")
+        && !has(path, "type")
+    {
+        set(path, "type", "");
     }
     if let Some(source) = part_mut(volume, "image") {
         let policy = pull_policy(text(source, "reference"));
@@ -87,10 +87,10 @@ fn volume(volume: &mut Value) {
             }
         }
     }
-    if let Some(claim) = part_mut(volume, "ephemeral").and_then(|e| part_mut(e, "volumeClaimTemplate")) {
-        if let Some(spec) = part_mut(claim, "spec") {
-            claim_spec(spec);
-        }
+    if let Some(claim) = part_mut(volume, "ephemeral").and_then(|e| part_mut(e, "volumeClaimTemplate"))
+        && let Some(spec) = part_mut(claim, "spec")
+    {
+        claim_spec(spec);
     }
     legacy_disk(volume);
 }
@@ -168,10 +168,10 @@ fn probe(probe: &mut Value) {
         fill_number(probe, field, default);
     }
     http_get(probe);
-    if let Some(grpc) = part_mut(probe, "grpc") {
-        if !has(grpc, "service") {
-            set(grpc, "service", "");
-        }
+    if let Some(grpc) = part_mut(probe, "grpc")
+        && !has(grpc, "service")
+    {
+        set(grpc, "service", "");
     }
 }
 

@@ -130,11 +130,9 @@ fn check_sources(volume: &Value, place: Place<'_>, path: &Path<'_>, out: &mut Fa
 
 fn check_source(field: &str, source: &Value, place: Place<'_>, path: &Path<'_>, out: &mut Faults) {
     match field {
-        "emptyDir" => {
-            if part(source, "sizeLimit").is_some_and(|limit| amount(limit) < Quantity::ZERO) {
-                let detail = "SizeLimit field must be a valid resource quantity";
-                out.push(FieldError::forbidden(&path.child("sizeLimit"), detail));
-            }
+        "emptyDir" if part(source, "sizeLimit").is_some_and(|limit| amount(limit) < Quantity::ZERO) => {
+            let detail = "SizeLimit field must be a valid resource quantity";
+            out.push(FieldError::forbidden(&path.child("sizeLimit"), detail));
         }
         "hostPath" => host_path(source, path, out),
         "secret" | "configMap" => {

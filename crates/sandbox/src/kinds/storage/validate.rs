@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::super::rules::{self, Faults};
-use super::super::{FieldError, Path, names};
+use super::super::{FieldError, Path, internal, names};
 
 const PARAMETERS_MAX: i64 = 512;
 const PARAMETERS_MAX_BYTES: i64 = 256 * 1024;
@@ -150,13 +150,8 @@ pub(super) fn node(node: &Value, old: Option<&Value>) -> Faults {
         now["allocatable"] = Value::Null;
         let mut before = before.clone();
         before["allocatable"] = Value::Null;
-        let fields = [
-            ("name", "Name"),
-            ("nodeID", "NodeID"),
-            ("topologyKeys", "TopologyKeys"),
-            ("allocatable", "Allocatable"),
-        ];
-        errors.extend(rules::immutable_as(&now, &before, &rules::go_struct(&now, &fields), &path));
+        let shown = internal::compact("CSINodeDriver", &now);
+        errors.extend(rules::immutable_as(&now, &before, &shown, &path));
     }
     errors
 }
@@ -301,13 +296,7 @@ pub(super) fn attachment(attachment: &Value, old: Option<&Value>) -> Faults {
         }
         return errors;
     };
-    let fields = [("persistentVolumeName", "PersistentVolumeName"), ("inlineVolumeSpec", "InlineVolumeSpec")];
-    let shown = format!(
-        "{{\"Attacher\":{},\"Source\":{},\"NodeName\":{}}}",
-        spec["attacher"],
-        rules::go_struct(&spec["source"], &fields),
-        spec["nodeName"]
-    );
+    let shown = internal::compact("VolumeAttachmentSpec", spec);
     errors.extend(rules::immutable_as(spec, &old["spec"], &shown, &path));
     errors
 }

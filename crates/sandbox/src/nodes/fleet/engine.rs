@@ -93,9 +93,10 @@ impl Engine {
         let (pods, nodes) = (api.kind("", "pods")?, api.kind("", "nodes")?);
         // Pods that are there are met when their nodes are registered.
         let (_, watch) = api.list_and_watch(&pods);
-        let clock = Clock { origin: api.now(), speed: options.habits.speed };
+        let habits = options.habits.sound();
+        let clock = Clock { origin: api.now(), speed: habits.speed };
         let mut engine = Engine {
-            shared: Arc::new(Shared { api, pods, nodes, habits: options.habits }),
+            shared: Arc::new(Shared { api, pods, nodes, habits }),
             timing: options.timing,
             clock,
             nodes: Nodes::default(),
@@ -379,7 +380,7 @@ impl Engine {
     }
 
     fn beat(&mut self, slot: u32, beat: Beat, now: i64) {
-        let mut period = i64::try_from(self.period(beat)).unwrap_or(i64::MAX);
+        let period = i64::try_from(self.period(beat)).unwrap_or(i64::MAX);
         match beat {
             Beat::Lease => {
                 // Somebody deleted the Node: kubelet does not make it again.
@@ -396,8 +397,8 @@ impl Engine {
             Beat::Sample => self.sample(slot),
             Beat::Report => {
                 if self.shared.api.registry().find_resource("slo.koordinator.sh", "nodemetrics").is_some() {
-                    self.reports.push_back(Wish::Report(slot));
-                    period = self.policy(slot).interval.as_millis().try_into().unwrap_or(period);
+                    // Its own spec says when the next one is due; see `metric`.
+                    return self.reports.push_back(Wish::Report(slot));
                 }
             }
         }
@@ -465,7 +466,11 @@ impl Engine {
                 let report = topology::report(&node.shape, &node.facts.annotations, &pinned);
                 Job::Topology(about, report)
             }
-            Wish::Report(_) => Job::Metric(about, self.metric(slot)?),
+            Wish::Report(_) => {
+                let (status, interval) = self.metric(slot)?;
+                self.set_due(slot, Beat::Report, self.now_millis().saturating_add(interval));
+                Job::Metric(about, status)
+            }
         })
     }
 

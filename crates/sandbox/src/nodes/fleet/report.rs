@@ -136,7 +136,7 @@ impl Engine {
     }
 
     /// How the node's NodeMetric wants to be measured.
-    pub(super) fn policy(&self, slot: u32) -> Policy {
+    fn policy(&self, slot: u32) -> Policy {
         let api = &self.shared.api;
         let object = self.nodes.get(slot).and_then(|node| {
             let kind = api.kind("slo.koordinator.sh", "nodemetrics").ok()?;
@@ -147,8 +147,8 @@ impl Engine {
         Policy::of(metric.and_then(|metric| metric.spec?.metric_collect_policy).as_ref())
     }
 
-    /// The status of the node's NodeMetric.
-    pub(super) fn metric(&self, slot: u32) -> Option<Value> {
+    /// The status of the node's NodeMetric, and milliseconds until the next.
+    pub(super) fn metric(&self, slot: u32) -> Option<(Value, i64)> {
         let now = self.now();
         let node = self.nodes.get(slot)?;
         let policy = self.policy(slot);
@@ -183,7 +183,8 @@ impl Engine {
             reclaimable: self.reclaimable(node, now),
             now,
         });
-        serde_json::to_value(status).ok()
+        let interval = i64::try_from(policy.interval.as_millis()).unwrap_or(i64::MAX);
+        Some((serde_json::to_value(status).ok()?, interval))
     }
 
     /// What prod pods have requested and are not expected to need: of those watched for a day, the

@@ -370,6 +370,10 @@ fn speed_shortens_the_pods_own_time() {
     life.habits.speed = 60.0;
     let told = life.watch(3600);
     assert_eq!(told.last().unwrap(), "60s Succeeded main=exit 0", "{told:?}");
+    for speed in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300] {
+        let habits = Habits { speed, ..Habits::default() }.sound();
+        assert!(habits.speed.is_finite() && habits.speed > 0.0, "{speed}");
+    }
 }
 
 #[test]

@@ -13,6 +13,9 @@ use super::super::fault::quote;
 use super::super::{Kind, Schema, builtin};
 use super::{DecodeError, Decoded};
 
+/// Digits of a fraction of a second where time is counted in microseconds.
+const MICRO_DIGITS: usize = 6;
+
 /// Faults listed at most; the API server stops there too.
 const STRICT_MAX: usize = 100;
 
@@ -141,7 +144,18 @@ impl Node<'_, '_> {
     }
 
     fn time(self, text: &str, micro: bool) -> Value {
+        let is_short = micro && fraction(text).is_none_or(|digits| digits.len() != MICRO_DIGITS);
         match text.parse::<Timestamp>() {
+            Ok(_) if is_short => {
+                let rest = text.find(['.', 'Z', '+']).map_or("", |at| &text[at..]);
+                let text = format!(
+                    "parsing time {} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {} as \".000000\"",
+                    quote(text),
+                    quote(rest)
+                );
+                self.state.fatal.get_or_insert(text);
+                NOTHING
+            }
             Ok(time) if micro => time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string().into(),
             Ok(time) => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into(),
             Err(_) => {
@@ -170,6 +184,13 @@ impl Node<'_, '_> {
             }
         }
     }
+}
+
+/// The digits behind the seconds of a time.
+fn fraction(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once('.')?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some(&rest[..end])
 }
 
 /// A number as it was most likely written.

@@ -144,14 +144,13 @@ fn resolve_priority(admission: &mut Admission<'_>) -> Result<(), ApiError> {
     }
     if let (Some(policy), Some(own)) =
         (&class.preemption, spec.get("preemptionPolicy").and_then(Value::as_str).filter(|p| !p.is_empty()))
+        && own != policy
     {
-        if own != policy {
-            let why = format!(
-                "the string value of PreemptionPolicy ({own}) must not be provided in pod spec; priority admission \
+        let why = format!(
+            "the string value of PreemptionPolicy ({own}) must not be provided in pod spec; priority admission \
                  controller computed {policy} from the given PriorityClass name"
-            );
-            return Err(refuse(admission, "pods", &why));
-        }
+        );
+        return Err(refuse(admission, "pods", &why));
     }
     let Some(spec) = part_mut(admission.object, "spec") else { return Ok(()) };
     if !class.name.is_empty() {

@@ -36,10 +36,10 @@ fn keep_observed(status: &mut Value, old: &Value) {
     for condition in list_mut(status, "conditions") {
         let kind = text(condition, "type").to_owned();
         let at = seen.iter().filter(|s| **s == kind).count();
-        if int(condition, "observedGeneration").unwrap_or(0) == 0 {
-            if let Some(generation) = known(&kind, at) {
-                set(condition, "observedGeneration", generation);
-            }
+        if int(condition, "observedGeneration").unwrap_or(0) == 0
+            && let Some(generation) = known(&kind, at)
+        {
+            set(condition, "observedGeneration", generation);
         }
         seen.push(kind);
     }
@@ -130,7 +130,7 @@ fn may_restart(container: &Value, spec: &Value, code: i64) -> bool {
                 _ => false,
             }
         };
-        if let Some(rule) = list(container, "restartPolicyRules").iter().find(|r| matches(&r)) {
+        if let Some(rule) = list(container, "restartPolicyRules").iter().find(|r| matches(r)) {
             return text(rule, "action") == "Restart";
         }
     }

@@ -175,3 +175,65 @@ fn gates(spec: &Value, status: &Value) -> Value {
     let open = gates.iter().filter(|gate| condition(status, text(gate, "conditionType"))).count();
     format!("{open}/{}", gates.len()).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(pod: &Value) -> (String, String, String) {
+        let now = "2024-01-01T01:00:00Z".parse().unwrap();
+        let cells = row(pod, now);
+        let text = |i: usize| cells[i].as_str().unwrap().to_owned();
+        (text(1), text(2), text(3))
+    }
+
+    #[test]
+    fn a_row_tells_where_a_pod_stands() {
+        let running = json!({"name": "c", "ready": true, "state": {"running": {}}, "restartCount": 2,
+            "lastState": {"terminated": {"finishedAt": "2024-01-01T00:58:00Z"}}});
+        let done = json!({"name": "c", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
+        let killed = json!({"name": "c", "state": {"terminated": {"exitCode": 137, "signal": 9}}});
+        let waiting = json!({"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff"}}});
+        for (status, want) in [
+            (json!({"phase": "Pending"}), ("0/1", "Pending", "0")),
+            (json!({"phase": "Running", "containerStatuses": [running]}), ("1/1", "Running", "2 (2m ago)")),
+            (json!({"phase": "Succeeded", "containerStatuses": [done]}), ("0/1", "Completed", "0")),
+            (json!({"phase": "Failed", "containerStatuses": [killed]}), ("0/1", "Signal:9", "0")),
+            (json!({"phase": "Pending", "containerStatuses": [waiting]}), ("0/1", "ImagePullBackOff", "0")),
+            (json!({"phase": "Failed", "reason": "Evicted"}), ("0/1", "Evicted", "0")),
+            (
+                json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "reason": "SchedulingGated"}]}),
+                ("0/1", "SchedulingGated", "0"),
+            ),
+        ] {
+            let mut pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}});
+            pod["status"] = status.clone();
+            let (ready, reason, restarts) = shown(&pod);
+            assert_eq!((ready.as_str(), reason.as_str(), restarts.as_str()), want, "{status}");
+            pod["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+            let is_over = ["Succeeded", "Failed"].contains(&status["phase"].as_str().unwrap());
+            assert_eq!(shown(&pod).1, if is_over { want.1 } else { "Terminating" }, "{status}");
+        }
+    }
+
+    #[test]
+    fn init_containers_come_first() {
+        let spec = json!({"containers": [{"name": "c"}],
+            "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]});
+        let sidecar = json!({"name": "s", "started": true, "ready": true, "state": {"running": {}}});
+        for (init, want) in [
+            (json!([{"name": "i", "state": {"running": {}}}]), ("0/2", "Init:0/2")),
+            (
+                json!([{"name": "i", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]),
+                ("0/2", "Init:CrashLoopBackOff"),
+            ),
+            (json!([{"name": "i", "state": {"terminated": {"exitCode": 3}}}]), ("0/2", "Init:ExitCode:3")),
+            (json!([{"name": "i", "state": {"terminated": {"exitCode": 0}}}, sidecar]), ("1/2", "Pending")),
+        ] {
+            let pod = json!({"metadata": {"name": "p"}, "spec": spec,
+                "status": {"phase": "Pending", "initContainerStatuses": init}});
+            let (ready, reason, _) = shown(&pod);
+            assert_eq!((ready.as_str(), reason.as_str()), want, "{init}");
+        }
+    }
+}

@@ -235,7 +235,6 @@ fn narrowed(new: Option<&Value>, old: Option<&Value>, path: &Path<'_>, out: &mut
 /// Faults of a write to pods/ephemeralcontainers or pods/resize.
 pub(super) fn validate_part(subresource: &str, pod: &Value, old: &Value) -> Vec<FieldError> {
     let mut out = Faults::new();
-    super::finalizers(pod, &mut out);
     validate_pod_spec(pod, &mut out);
     match subresource {
         "ephemeralcontainers" => ephemeral(pod, old, &mut out),

@@ -117,10 +117,12 @@ fn keep(spec: &mut Value, old: &Value) {
             }
         }
     }
-    if has_health_port(old) && has_health_port(spec) && int(spec, "healthCheckNodePort").unwrap_or(0) == 0 {
-        if let Some(port) = part(old, "healthCheckNodePort").cloned() {
-            set(spec, "healthCheckNodePort", port);
-        }
+    if has_health_port(old)
+        && has_health_port(spec)
+        && int(spec, "healthCheckNodePort").unwrap_or(0) == 0
+        && let Some(port) = part(old, "healthCheckNodePort").cloned()
+    {
+        set(spec, "healthCheckNodePort", port);
     }
     if has_cluster_ip(spec) && !has(spec, "ipFamilyPolicy") {
         for field in ["ipFamilyPolicy", "ipFamilies"] {
@@ -247,10 +249,11 @@ fn node_ports(spec: &mut Value, old: Option<&Value>, others: &Others, seed: u64)
             }
         }
     }
-    if has_health_port(spec) && int(spec, "healthCheckNodePort").unwrap_or(0) == 0 {
-        if let Some(free) = free_port(&taken, seed) {
-            set(spec, "healthCheckNodePort", free);
-        }
+    if has_health_port(spec)
+        && int(spec, "healthCheckNodePort").unwrap_or(0) == 0
+        && let Some(free) = free_port(&taken, seed)
+    {
+        set(spec, "healthCheckNodePort", free);
     }
     out
 }

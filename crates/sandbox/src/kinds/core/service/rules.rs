@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::super::check::{Faults, dns_label, finalizers, ip, is_ipv4, one_of, one_of_required};
+use super::super::super::check::{Faults, dns_label, ip, is_ipv4, one_of, one_of_required};
 use super::super::super::check::{parse_ip, port, port_or_name, qualified_name, subdomain};
 use super::super::super::tree::{has, int, is_empty, list, part, text, text_entries, texts};
 use super::super::super::{FieldError, Path, meta};
@@ -18,7 +18,6 @@ const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
 pub(super) fn validate(service: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut out = Faults::new();
-    finalizers(service, &mut out);
     if let Some(old) = old {
         update(&service["spec"], &old["spec"], &mut out);
     }
@@ -310,7 +309,9 @@ fn traffic(spec: &Value, path: &Path<'_>, out: &mut Faults) {
 fn update(spec: &Value, old: &Value, out: &mut Faults) {
     let path = Path::root("spec");
     let is_alias = |spec: &Value| text(spec, "type") == "ExternalName";
-    if !is_alias(spec) && !is_alias(old) && !(is_headless(spec) && is_headless(old)) {
+    let has_addresses = !is_alias(spec) && !is_alias(old);
+    let was_headless = is_headless(spec) && is_headless(old);
+    if has_addresses && !was_headless {
         let (ips, known) = (texts(spec, "clusterIPs"), texts(old, "clusterIPs"));
         let at = path.child("clusterIPs");
         if ips.is_empty() && !known.is_empty() {
@@ -327,7 +328,7 @@ fn update(spec: &Value, old: &Value, out: &mut Faults) {
             }
         }
     }
-    if !is_alias(spec) && !is_alias(old) && !is_headless(spec) && !is_headless(old) {
+    if has_addresses && !is_headless(spec) && !is_headless(old) {
         let (families, known) = (texts(spec, "ipFamilies"), texts(old, "ipFamilies"));
         if families.first().is_some_and(|f| known.first().is_some_and(|k| f != k)) {
             let at = path.child("ipFamilies");
