@@ -4,5 +4,6 @@
 mod extensions;
 mod groups;
 mod lists;
+mod misuse;
 mod objects;
 mod support;
