@@ -44,6 +44,10 @@ pub(crate) struct Step {
     /// The order of lines is chance.
     #[serde(default)]
     unordered: bool,
+    /// Neither the order of lines nor how often one comes tells anything: events of a rollout, whose steps fall together
+    /// when pods are quick.
+    #[serde(default)]
+    distinct: bool,
     pub(crate) exit: Option<i32>,
 }
 
@@ -96,8 +100,11 @@ impl Outcome {
             let mut lines = words::normal(text);
             let skipped = step.last.map_or(0, |last| lines.len().saturating_sub(last));
             lines.drain(..skipped);
-            if step.unordered {
+            if step.unordered || step.distinct {
                 lines.sort();
+            }
+            if step.distinct {
+                lines.dedup();
             }
             lines
         };
