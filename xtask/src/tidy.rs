@@ -17,15 +17,17 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Which of our crates each crate may use. Dependencies point down, never up or sideways.
 const LAYERS: &[(&str, &[&str])] = &[
     ("koord-api", &[]),
+    ("koord-engine", &["koord-api"]),
     ("koord-kit", &["koord-api"]),
     ("koord-testkit", &[]),
+    ("koord-scheduler", &["koord-api", "koord-engine", "koord-kit"]),
     ("koord-sandbox", &["koord-api", "koord-kit"]),
     ("koord", &["koord-api", "koord-kit", "koord-sandbox", "koord-testkit"]),
     ("koord-e2e", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
     ("xtask", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
 ];
 /// Crates without I/O, clock, environment or async.
-const PURE: &[&str] = &["crates/api"];
+const PURE: &[&str] = &["crates/api", "crates/engine"];
 /// What a pure crate may not depend on.
 const IMPURE_CRATES: &[&str] = &["tokio", "kube", "hyper", "futures", "tracing-subscriber"];
 /// What a pure crate may not call.

@@ -11,6 +11,8 @@ pub enum Stage {
     Beta,
     /// No part of `AllAlpha` or `AllBeta`.
     Stable,
+    /// As `Stable`, and it stays as it is.
+    Locked,
 }
 
 /// One switch: its name as operators write it, and what it is when nobody says.
@@ -45,7 +47,7 @@ impl Component {
     pub fn gates(self) -> impl Iterator<Item = &'static Gate> {
         let tables: &[&'static [Gate]] = match self {
             Component::Manager => &[&MANAGER, &TRANSFORMERS],
-            Component::Scheduler => &[&SCHEDULER, &TRANSFORMERS],
+            Component::Scheduler => &[&SCHEDULER, &TRANSFORMERS, &KUBE_SCHEDULER],
             Component::Descheduler => &[&DESCHEDULER, &TRANSFORMERS],
             Component::Koordlet => &[&KOORDLET, &RUNTIME_HOOKS],
         };
@@ -127,6 +129,43 @@ pub const SCHEDULER: [Gate; 28] = [
     alpha("SupportParentQuotaSubmitPod"),
 ];
 
+/// kube-scheduler's own, of v1.35: koord-scheduler takes its place, so operators set them here.
+pub const KUBE_SCHEDULER: [Gate; 33] = [
+    beta("SchedulerAsyncPreemption"),
+    beta("SchedulerPopFromBackoffQ"),
+    Gate { name: "SchedulerAsyncAPICalls", default: false, stage: Stage::Beta },
+    beta("OpportunisticBatching"),
+    beta("NominatedNodeNameForExpectation"),
+    beta("ClearingNominatedNodeNameAfterBinding"),
+    beta("MatchLabelKeysInPodTopologySpread"),
+    beta("MatchLabelKeysInPodTopologySpreadSelectorMerge"),
+    beta("PodLevelResources"),
+    beta("MutableCSINodeAllocatableCount"),
+    beta("DRAAdminAccess"),
+    beta("DRAPrioritizedList"),
+    beta("DRAResourceClaimDeviceStatus"),
+    beta("DRASchedulerFilterTimeout"),
+    alpha("StorageCapacityScoring"),
+    alpha("TaintTolerationComparisonOperators"),
+    alpha("NodeDeclaredFeatures"),
+    alpha("VolumeLimitScaling"),
+    alpha("GangScheduling"),
+    alpha("GenericWorkload"),
+    alpha("InPlacePodLevelResourcesVerticalScaling"),
+    alpha("DRAConsumableCapacity"),
+    alpha("DRADeviceBindingConditions"),
+    alpha("DRADeviceTaintRules"),
+    alpha("DRADeviceTaints"),
+    alpha("DRAExtendedResource"),
+    alpha("DRAPartitionableDevices"),
+    Gate { name: "VolumeAttributesClass", default: true, stage: Stage::Stable },
+    Gate { name: "SchedulerQueueingHints", default: true, stage: Stage::Locked },
+    Gate { name: "DynamicResourceAllocation", default: true, stage: Stage::Locked },
+    Gate { name: "SidecarContainers", default: true, stage: Stage::Locked },
+    Gate { name: "NodeInclusionPolicyInPodTopologySpread", default: true, stage: Stage::Locked },
+    Gate { name: "InPlacePodVerticalScaling", default: true, stage: Stage::Locked },
+];
+
 /// koordlet.
 pub const KOORDLET: [Gate; 28] = [
     beta("BECPUSuppress"),
@@ -191,6 +230,8 @@ pub enum GateError {
     MissingValue { item: String },
     #[error("feature gate {name}={value}: {value:?} is not a boolean, write true or false")]
     NotBool { name: String, value: String },
+    #[error("cannot set feature gate {name} to {value}, feature is locked to {}", !.value)]
+    Locked { name: &'static str, value: bool },
     #[error("unknown feature gate {name:?}{hint}; known gates: {known}")]
     Unknown { name: String, hint: String, known: String },
 }
@@ -217,6 +258,9 @@ impl Gates {
             let Some(gate) = component.gates().find(|g| g.name == name) else {
                 return Err(unknown(component, name));
             };
+            if gate.stage == Stage::Locked && value != gate.default {
+                return Err(GateError::Locked { name: gate.name, value });
+            }
             named.insert(gate.name);
             gates.enabled.insert(gate.name, value);
         }
@@ -338,11 +382,30 @@ mod tests {
                 Component::Scheduler,
                 vec![
                     "CSIStorageCapacity",
+                    "ClearingNominatedNodeNameAfterBinding",
+                    "DRAAdminAccess",
+                    "DRAPrioritizedList",
+                    "DRAResourceClaimDeviceStatus",
+                    "DRASchedulerFilterTimeout",
+                    "DynamicResourceAllocation",
                     "DynamicSchedulerCheck",
                     "EnableBatchScheduleNodeSnapshot",
                     "GangPendingPodsConditionPatch",
                     "GenericEphemeralVolume",
+                    "InPlacePodVerticalScaling",
+                    "MatchLabelKeysInPodTopologySpread",
+                    "MatchLabelKeysInPodTopologySpreadSelectorMerge",
+                    "MutableCSINodeAllocatableCount",
+                    "NodeInclusionPolicyInPodTopologySpread",
+                    "NominatedNodeNameForExpectation",
+                    "OpportunisticBatching",
                     "PodDisruptionBudget",
+                    "PodLevelResources",
+                    "SchedulerAsyncPreemption",
+                    "SchedulerPopFromBackoffQ",
+                    "SchedulerQueueingHints",
+                    "SidecarContainers",
+                    "VolumeAttributesClass",
                 ],
             ),
         ] {
@@ -377,6 +440,11 @@ mod tests {
     #[test]
     fn faults_say_what_is_accepted() {
         for (component, text, want) in [
+            (
+                Component::Scheduler,
+                "SchedulerQueueingHints=true,SidecarContainers=false",
+                "cannot set feature gate SidecarContainers to false, feature is locked to true",
+            ),
             (
                 Component::Descheduler,
                 "DisablePvcReservation=true",

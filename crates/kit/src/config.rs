@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 pub use decode::Raw;
-use tree::{Node, NodeId, Tree};
+use tree::{Duplicate, Duplicates, Node, NodeId, Tree};
 
 /// No more problems than this are listed; a file with more is broken in one way many times.
 const PROBLEMS_MAX: usize = 50;
@@ -68,11 +68,45 @@ impl Document {
 
     /// Parses text; `name` is what errors call it.
     pub fn parse(name: impl AsRef<Path>, text: &str) -> Result<Document, ConfigErrors> {
-        let file = name.as_ref().to_owned();
-        match Tree::parse(text) {
-            Ok(tree) => Ok(Document { file, tree }),
-            Err((position, message)) => Err(ConfigErrors::one(&file, position, String::new(), message)),
+        Document::parse_with(name.as_ref(), text, Duplicates::Refuse)
+    }
+
+    /// As [`Document::parse`], but a field that stands twice is only noted in [`Document::duplicates`]; the later
+    /// one counts.
+    pub fn parse_noting_duplicates(name: impl AsRef<Path>, text: &str) -> Result<Document, ConfigErrors> {
+        Document::parse_with(name.as_ref(), text, Duplicates::Note)
+    }
+
+    fn parse_with(file: &Path, text: &str, duplicates: Duplicates) -> Result<Document, ConfigErrors> {
+        match Tree::parse(text, duplicates) {
+            Ok(tree) => Ok(Document { file: file.to_owned(), tree }),
+            Err((position, message)) => Err(ConfigErrors::one(file, position, String::new(), message)),
         }
+    }
+
+    /// The fields that stand twice, in the order of the file.
+    pub fn duplicates(&self) -> Vec<Problem> {
+        let place = |duplicate: &Duplicate| Problem {
+            position: Some(duplicate.position),
+            path: self.tree.path_below(duplicate.parent, &duplicate.key),
+            message: "given twice; the last one counts".to_owned(),
+        };
+        self.tree.duplicates.iter().map(place).collect()
+    }
+
+    /// The file, as errors call it.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Where the field is, or the nearest thing around it.
+    pub fn position(&self, path: &str) -> (u64, u64) {
+        self.tree.node(self.tree.nearest(path).0).position
+    }
+
+    /// The path of a part that was kept raw.
+    pub fn path_of_raw(&self, raw: &Raw) -> String {
+        self.tree.path(raw.id)
     }
 
     /// The `apiVersion` and `kind`, empty where absent or not text.
@@ -116,27 +150,55 @@ impl Document {
     }
 
     fn decode_at<T: DeserializeOwned>(&self, id: NodeId) -> Result<T, ConfigErrors> {
+        let Decoded { value, unknown } = self.decode_node(id);
+        let mut problems = self.problems();
+        problems.list.extend(unknown.into_iter().map(|problem| (None, problem)));
+        match value {
+            Ok(value) => problems.finish(value),
+            Err(errors) => {
+                problems.extend(errors);
+                problems.into_err()
+            }
+        }
+    }
+
+    /// As [`Document::decode`], with the unknown fields apart, for files in which they are let through.
+    pub fn decode_noting_unknown<T: DeserializeOwned>(&self) -> Decoded<T> {
+        self.decode_node(self.tree.root())
+    }
+
+    /// As [`Document::decode_raw`], with the unknown fields apart.
+    pub fn decode_raw_noting_unknown<T: DeserializeOwned>(&self, raw: &Raw) -> Decoded<T> {
+        self.decode_node(raw.id)
+    }
+
+    fn decode_node<T: DeserializeOwned>(&self, id: NodeId) -> Decoded<T> {
         // Serde stops at the first mistake. Each mistake's node is taken out and the rest is decoded again, until
         // nothing is wrong with what is left.
         let mut skipped = BTreeSet::new();
         let mut problems = self.problems();
+        let mut unknown_fields = self.problems();
         loop {
             let (result, unknown) = decode::run::<T>(&self.tree, id, &skipped);
             for (id, message) in unknown {
                 skipped.insert(id);
-                problems.add(Some(id), message);
+                unknown_fields.add(Some(id), message);
             }
+            let listed = problems.list.len() + unknown_fields.list.len();
             match result {
-                Ok(value) => return problems.finish(value),
+                Ok(value) => {
+                    return Decoded { value: problems.finish(value), unknown: unknown_fields.into_list() };
+                }
                 Err(fault) => {
                     // A required field that was itself refused is not also missing.
-                    let is_echo = fault.missing && problems.has_below(fault.node);
+                    let is_echo = fault.missing
+                        && (problems.has_below(fault.node) || unknown_fields.has_below(fault.node));
                     if !is_echo {
                         problems.add(Some(fault.node), fault.message);
                     }
                     let is_stuck = fault.node == id || !skipped.insert(fault.node);
-                    if is_stuck || problems.list.len() >= PROBLEMS_MAX {
-                        return problems.into_err();
+                    if is_stuck || listed >= PROBLEMS_MAX {
+                        return Decoded { value: problems.into_err(), unknown: unknown_fields.into_list() };
                     }
                 }
             }
@@ -147,6 +209,15 @@ impl Document {
     pub fn problems(&self) -> Problems<'_> {
         Problems { document: self, list: Vec::new() }
     }
+}
+
+/// What decoding found.
+#[derive(Debug)]
+pub struct Decoded<T> {
+    /// The value, with unknown fields left out, or what does not fit.
+    pub value: Result<T, ConfigErrors>,
+    /// Fields that nobody asked for.
+    pub unknown: Vec<Problem>,
 }
 
 /// What is wrong with a document, collected.
@@ -189,9 +260,14 @@ impl Problems<'_> {
     }
 
     fn into_err<T>(self) -> Result<T, ConfigErrors> {
+        let file = self.document.file.clone();
+        Err(ConfigErrors { file, problems: self.into_list() })
+    }
+
+    fn into_list(self) -> Vec<Problem> {
         let mut problems: Vec<Problem> = self.list.into_iter().map(|(_, problem)| problem).collect();
         problems.sort_by_key(|problem| problem.position);
-        Err(ConfigErrors { file: self.document.file.clone(), problems })
+        problems
     }
 
     fn add(&mut self, id: Option<NodeId>, message: String) {

@@ -11,13 +11,13 @@ use super::syntax::{SelectorError, invalid_list, unsupported};
 /// A compiled node selector: terms, of which one must match.
 ///
 /// A term with an error matches nothing; the errors come up when no other term matches either.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeSelector {
     terms: Vec<Result<Term, Vec<String>>>,
 }
 
 /// Conditions on labels and fields of a node, ANDed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Term {
     labels: Selector,
     fields: FieldSelector,
@@ -125,7 +125,7 @@ fn field_term(expression: &core::NodeSelectorRequirement, path: &str) -> Result<
 }
 
 /// Compiled preferences for nodes, each with a weight.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PreferredTerms {
     terms: Vec<(i64, Term)>,
 }
@@ -155,7 +155,7 @@ impl PreferredTerms {
 }
 
 /// What a pod demands of its node: `nodeSelector` and required node affinity together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequiredNodeAffinity {
     labels: Selector,
     affinity: Option<NodeSelector>,

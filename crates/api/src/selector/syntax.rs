@@ -19,7 +19,8 @@ impl SelectorError {
         if messages.is_empty() { Ok(()) } else { Err(SelectorError { messages }) }
     }
 
-    pub(crate) fn into_messages(self) -> Vec<String> {
+    /// Each complaint on its own.
+    pub fn into_messages(self) -> Vec<String> {
         self.messages
     }
 }

@@ -163,3 +163,28 @@ fn an_unreadable_file_is_named() {
     let message = Document::read("/nonexistent/koord.yaml").unwrap_err().to_string();
     assert!(message.starts_with("/nonexistent/koord.yaml: cannot read the file: "), "{message}");
 }
+
+#[test]
+fn what_is_let_through_is_noted() {
+    let text = "percentage: 1\nleaderElection:\n  leaderElect: true\n  leaderElect: false\nbogus: 3\npercentage: 2\n\
+                profiles:\n- name: a\n  name:\n    b\n";
+    let document = Document::parse_noting_duplicates("a.yaml", text).unwrap();
+    let twice: Vec<_> =
+        document.duplicates().into_iter().map(|problem| (problem.position, problem.path)).collect();
+    assert_eq!(
+        twice,
+        [
+            (Some((4, 3)), "leaderElection.leaderElect".to_owned()),
+            (Some((6, 1)), "percentage".to_owned()),
+            (Some((9, 3)), "profiles[0].name".to_owned()),
+        ]
+    );
+    let Decoded { value, unknown } = document.decode_noting_unknown::<Component>();
+    let component = value.unwrap();
+    assert_eq!((component.percentage, component.leader_election.leader_elect), (Some(2), false));
+    assert_eq!(component.profiles[0].name, "b");
+    assert_eq!(unknown.len(), 1);
+    assert_eq!((unknown[0].path.as_str(), unknown[0].position), ("bogus", Some((5, 8))));
+    assert_eq!(document.position("leaderElection.leaderElect"), (4, 16));
+    assert!(Document::parse("a.yaml", text).is_err());
+}

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::Spanned;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::{DuplicateKeyPolicy, Spanned};
 
 /// A node's index in its tree.
 pub(super) type NodeId = usize;
@@ -14,6 +14,24 @@ const DEPTH_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
+    /// Fields that stand twice, with the place of the later one. Empty unless they were asked to be let through.
+    pub(super) duplicates: Vec<Duplicate>,
+}
+
+/// A field that stands twice in its map; the later value counts.
+#[derive(Debug)]
+pub(super) struct Duplicate {
+    pub(super) parent: NodeId,
+    pub(super) key: String,
+    /// Of the later key.
+    pub(super) position: (u64, u64),
+}
+
+/// What becomes of a field that stands twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Duplicates {
+    Refuse,
+    Note,
 }
 
 #[derive(Debug)]
@@ -46,15 +64,20 @@ pub(super) enum Value {
 }
 
 impl Tree {
-    pub(super) fn parse(text: &str) -> Result<Tree, (Option<(u64, u64)>, String)> {
+    pub(super) fn parse(text: &str, duplicates: Duplicates) -> Result<Tree, (Option<(u64, u64)>, String)> {
         if text.lines().all(|line| line.trim_start().starts_with('#') || line.trim().is_empty()) {
             return Err((None, "the file is empty".to_owned()));
         }
-        let loaded: Loaded = serde_saphyr::from_str(text).map_err(|error| {
+        let policy = match duplicates {
+            Duplicates::Refuse => DuplicateKeyPolicy::Error,
+            Duplicates::Note => DuplicateKeyPolicy::LastWins,
+        };
+        let options = serde_saphyr::options! { duplicate_keys: policy };
+        let loaded: Loaded = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
             let position = error.location().map(|place| (place.line(), place.column()));
             (position, plain_message(&error))
         })?;
-        let mut tree = Tree { nodes: Vec::new() };
+        let mut tree = Tree { nodes: Vec::new(), duplicates: Vec::new() };
         tree.add(loaded, None, Step::Root, 0)?;
         Ok(tree)
     }
@@ -87,9 +110,18 @@ impl Tree {
                 Value::List(ids)
             }
             Shape::Map(entries) => {
-                let mut ids = Vec::with_capacity(entries.len());
+                let mut ids: Vec<(String, NodeId)> = Vec::with_capacity(entries.len());
                 for (key, item) in entries {
-                    ids.push((key.clone(), self.add(item, Some(id), Step::Field(key), depth + 1)?));
+                    let position = (key.referenced.line(), key.referenced.column());
+                    let key = key.value;
+                    let item = self.add(item, Some(id), Step::Field(key.clone()), depth + 1)?;
+                    match ids.iter_mut().find(|(other, _)| *other == key) {
+                        Some(earlier) => {
+                            earlier.1 = item;
+                            self.duplicates.push(Duplicate { parent: id, key, position });
+                        }
+                        None => ids.push((key, item)),
+                    }
                 }
                 Value::Map(ids)
             }
@@ -110,12 +142,18 @@ impl Tree {
     pub(super) fn path(&self, id: NodeId) -> String {
         let node = self.node(id);
         let Some(parent) = node.parent else { return String::new() };
-        let above = self.path(parent);
         match &node.step {
-            Step::Root => above,
-            Step::Field(name) if above.is_empty() => name.clone(),
-            Step::Field(name) => format!("{above}.{name}"),
-            Step::Index(index) => format!("{above}[{index}]"),
+            Step::Root => self.path(parent),
+            Step::Field(name) => self.path_below(parent, name),
+            Step::Index(index) => format!("{}[{index}]", self.path(parent)),
+        }
+    }
+
+    /// The path of a field of a map.
+    pub(super) fn path_below(&self, parent: NodeId, field: &str) -> String {
+        match self.path(parent).as_str() {
+            "" => field.to_owned(),
+            above => format!("{above}.{field}"),
         }
     }
 
@@ -172,7 +210,7 @@ enum Shape {
     Float(f64),
     Text(String),
     List(Vec<Loaded>),
-    Map(Vec<(String, Loaded)>),
+    Map(Vec<(Spanned<String>, Loaded)>),
 }
 
 impl<'de> Deserialize<'de> for Shape {
@@ -231,24 +269,10 @@ impl<'de> Visitor<'de> for ShapeVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Shape, A::Error> {
-        let mut map: Vec<(String, Loaded)> = Vec::new();
-        while let Some(key) = entries.next_key_seed(Key)? {
-            if map.iter().any(|(other, _)| *other == key) {
-                return Err(de::Error::custom(format!("field {key} is given twice")));
-            }
-            map.push((key, entries.next_value()?));
+        let mut map = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
         }
         Ok(Shape::Map(map))
-    }
-}
-
-/// Keys are text; a number or switch is taken as it is written.
-struct Key;
-
-impl<'de> DeserializeSeed<'de> for Key {
-    type Value = String;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-        String::deserialize(deserializer)
     }
 }

@@ -1,0 +1,313 @@
+//! The cluster as the scheduler counts it: nodes as rows in columns, pods on them, and nothing twice.
+//!
+//! One owner, no locks. Every change goes through the methods here, so that columns, per-node lists and the
+//! log of changed rows never disagree; `recount` rebuilds the sums from the pods and tests compare.
+//! Read `columns` for what a row holds, `order` for the order nodes are visited in, `ledger` for pods that
+//! are assumed, confirmed or forgotten.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as core;
+use koord_api::resource::{ResourceTable, ResourceVector};
+
+use crate::intern::{Names, Sym};
+use crate::pod::term::PodSet;
+use crate::pod::{Class, Compiler, Pod};
+
+pub mod columns;
+pub mod domains;
+mod ledger;
+pub mod matching;
+mod node;
+pub mod order;
+mod recount;
+
+pub use columns::Columns;
+pub use ledger::{Conflict, Held, Life};
+pub use node::{Node, TaintSet};
+
+/// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Row(pub u32);
+
+impl Row {
+    pub fn index(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    pub fn from_index(index: usize) -> Row {
+        Row(u32::try_from(index).expect("fewer than 2^32 nodes"))
+    }
+}
+
+/// Nodes, pods and what is counted of them.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    pub names: Names,
+    pub resources: ResourceTable,
+    pub compiler: Compiler,
+    pub columns: Columns,
+    nodes: Vec<Node>,
+    rows: HashMap<Box<str>, Row>,
+    free: Vec<Row>,
+    order: order::Order,
+    pods: ledger::Ledger,
+    taints: node::TaintSets,
+    images: HashMap<Sym, Image>,
+    domains: domains::Domains,
+    matching: matching::Matching,
+    log: ChangeLog,
+}
+
+/// An image that some nodes have.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    /// Nodes that have it, ghosts left out.
+    pub nodes: u32,
+}
+
+/// Rows in the order they changed. Readers keep their own place in it; one who fell too far behind starts over.
+#[derive(Debug, Default)]
+pub struct ChangeLog {
+    /// The number of the first entry kept.
+    first: u64,
+    rows: std::collections::VecDeque<Row>,
+}
+
+/// Changes kept; reading more than this is no cheaper than looking at all rows.
+const CHANGES_KEPT: usize = 1 << 16;
+
+impl ChangeLog {
+    fn push(&mut self, row: Row) {
+        if self.rows.len() == CHANGES_KEPT {
+            self.rows.pop_front();
+            self.first += 1;
+        }
+        self.rows.push_back(row);
+    }
+
+    /// Where a reader that knows everything stands.
+    pub fn end(&self) -> u64 {
+        self.first + u64::try_from(self.rows.len()).unwrap_or(u64::MAX)
+    }
+
+    /// What changed since; none when that is no longer known.
+    pub fn since(&self, place: u64) -> Option<impl Iterator<Item = Row> + '_> {
+        let skip = usize::try_from(place.checked_sub(self.first)?).ok()?;
+        Some(self.rows.iter().skip(skip).copied())
+    }
+}
+
+impl Cluster {
+    /// The record of a pod object.
+    pub fn compile(&mut self, object: &core::Pod) -> Pod {
+        self.compiler.pod(object, &mut self.names, &mut self.resources)
+    }
+
+    pub fn row(&self, name: &str) -> Option<Row> {
+        self.rows.get(name).copied()
+    }
+
+    pub fn node(&self, row: Row) -> &Node {
+        &self.nodes[row.index()]
+    }
+
+    /// Nodes in the order they are visited; ghosts are not among them.
+    pub fn visiting_order(&mut self) -> &[Row] {
+        self.order.rows()
+    }
+
+    /// How many nodes there are, ghosts left out.
+    pub fn node_count(&self) -> usize {
+        self.order.len()
+    }
+
+    pub fn taint_set(&self, id: u32) -> &TaintSet {
+        self.taints.get(id)
+    }
+
+    pub fn taint_sets(&self) -> &node::TaintSets {
+        &self.taints
+    }
+
+    pub fn image(&self, name: Sym) -> Option<&Image> {
+        self.images.get(&name)
+    }
+
+    pub fn changes(&self) -> &ChangeLog {
+        &self.log
+    }
+
+    /// A node came or changed. True when it is new.
+    pub fn set_node(&mut self, object: &core::Node) -> bool {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let row = self.row_for(name);
+        let mut node = Node::read(object, &mut self.names, &mut self.resources);
+        node.taint_set = self.taints.share(&node.taints);
+        let allocatable = node.allocatable.clone();
+        self.leave_domains(row);
+        self.count_images(row, false);
+        let old = &mut self.nodes[row.index()];
+        let is_new = !old.is_real;
+        let (old_zone, new_zone) = (old.zone.clone(), node.zone.clone());
+        std::mem::swap(&mut node.pods, &mut old.pods);
+        let released = std::mem::replace(old, node);
+        self.taints.release(released.taint_set, released.is_real);
+        self.count_images(row, true);
+        self.domains.set_node(row, &self.nodes[row.index()], &self.names);
+        self.matching.shift(row, 1, &self.domains);
+        self.columns.set_node(row, &allocatable, &self.nodes[row.index()], &self.resources);
+        match is_new {
+            true => self.order.add(row, &new_zone),
+            false if old_zone != new_zone => self.order.move_to(row, &old_zone, &new_zone),
+            false => {}
+        }
+        self.touch(row);
+        is_new
+    }
+
+    /// A node went. Pods that are still counted on it keep it as a ghost.
+    pub fn remove_node(&mut self, name: &str) -> bool {
+        let Some(row) = self.rows.get(name).copied().filter(|row| self.node(*row).is_real) else {
+            return false;
+        };
+        self.count_images(row, false);
+        self.leave_domains(row);
+        self.matching.shift(row, 1, &self.domains);
+        let zone = self.nodes[row.index()].zone.clone();
+        self.order.remove(row, &zone);
+        let node = &mut self.nodes[row.index()];
+        self.taints.release(node.taint_set, true);
+        let pods = std::mem::take(&mut node.pods);
+        *node = Node { name: node.name.clone(), pods, ..Node::default() };
+        self.columns.clear_node(row);
+        self.touch(row);
+        self.drop_ghost(row);
+        true
+    }
+
+    /// The row of a node, a ghost's if nobody has seen the node yet.
+    fn row_for(&mut self, name: &str) -> Row {
+        if let Some(row) = self.rows.get(name) {
+            return *row;
+        }
+        let row = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push(Node::default());
+            self.columns.grow();
+            Row::from_index(self.nodes.len() - 1)
+        });
+        self.nodes[row.index()] = Node { name: name.into(), ..Node::default() };
+        self.rows.insert(name.into(), row);
+        row
+    }
+
+    /// A ghost without pods is nothing.
+    fn drop_ghost(&mut self, row: Row) {
+        let node = &self.nodes[row.index()];
+        if !node.is_real && node.pods.all.is_empty() {
+            self.rows.remove(&node.name);
+            self.nodes[row.index()] = Node::default();
+            self.columns.clear_row(row);
+            self.free.push(row);
+        }
+    }
+
+    fn count_images(&mut self, row: Row, is_there: bool) {
+        for (name, _) in &self.nodes[row.index()].images {
+            let image = self.images.entry(*name).or_default();
+            match is_there {
+                true => image.nodes += 1,
+                false => image.nodes = image.nodes.saturating_sub(1),
+            }
+        }
+        self.images.retain(|_, image| image.nodes > 0);
+    }
+
+    fn touch(&mut self, row: Row) {
+        self.log.push(row);
+    }
+
+    /// Takes a row out of the domains it is in. A ghost is in none, and counts as without labels.
+    fn leave_domains(&mut self, row: Row) {
+        self.matching.shift(row, -1, &self.domains);
+        if self.nodes[row.index()].is_real {
+            self.domains.unset_node(row);
+        }
+    }
+
+    /// Follows everything that placing a pod of this class depends on. To be called before an attempt.
+    pub fn attend(&mut self, class: &Arc<Class>) {
+        let preferred = class.preferred_pods.iter().map(|weighted| &weighted.term);
+        for term in class.anti_affinity.iter().chain(preferred) {
+            self.follow(&term.pods, term.topology_key);
+        }
+        for term in &class.affinity {
+            if let Some(together) = &class.together {
+                self.follow(together, term.topology_key);
+            }
+        }
+        for constraint in &class.spread {
+            self.follow(&Arc::new(constraint.pods(&class.namespace)), constraint.topology_key);
+        }
+        self.matching.meant_by(class, &self.names);
+    }
+
+    /// Counts the pods of a set per domain of a key from now on.
+    pub fn follow(&mut self, set: &Arc<PodSet>, key: Sym) {
+        self.follow_key(key);
+        self.matching.follow(set, key, &self.names, &self.domains);
+    }
+
+    fn follow_key(&mut self, key: Sym) {
+        if !self.domains.knows(key) {
+            let real = self.nodes.iter().enumerate().filter(|(_, node)| node.is_real);
+            self.domains.follow(key, &self.names, real.map(|(at, node)| (Row::from_index(at), node)));
+        }
+    }
+
+    pub fn domains(&self) -> &domains::Domains {
+        &self.domains
+    }
+
+    pub fn matching(&self) -> &matching::Matching {
+        &self.matching
+    }
+
+    /// A namespace has these labels now.
+    pub fn set_namespace(&mut self, name: &str, labels: std::collections::BTreeMap<String, String>) {
+        self.matching.set_namespace(name, labels, &self.names, &self.domains);
+    }
+
+    fn count_matches(&mut self, row: Row, pod: &Arc<Pod>, by: i64) {
+        for key in matching::Matching::held_keys(&pod.class).collect::<Vec<Sym>>() {
+            self.follow_key(key);
+        }
+        self.matching.count(&pod.class, pod.is_deleting, row, by, &self.names, &self.domains);
+    }
+
+    /// Puts a pod's amounts on its row.
+    fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
+        self.count_matches(row, pod, 1);
+        self.columns.add(row, &pod.class.requests, 1, &self.resources);
+        self.nodes[row.index()].pods.add(pod);
+        self.touch(row);
+    }
+
+    /// Takes a pod's amounts off its row.
+    fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
+        self.count_matches(row, pod, -1);
+        self.columns.add(row, &pod.class.requests, -1, &self.resources);
+        self.nodes[row.index()].pods.remove(pod);
+        self.touch(row);
+        self.drop_ghost(row);
+    }
+
+    /// Amounts of a row as a vector, for explanations and tests.
+    pub fn requested(&self, row: Row) -> ResourceVector {
+        self.columns.requested(row)
+    }
+}
+
+#[cfg(test)]
+mod tests;

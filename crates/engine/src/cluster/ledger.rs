@@ -1,0 +1,142 @@
+//! Pods on nodes: assumed by us, confirmed by the API, forgotten when a bind fails. Spec: scheduler-core 2.4.
+//!
+//! Each pod is counted on one row at most, by its UID, whatever order events come in. Unlike upstream nothing
+//! here ends the process: an event that contradicts what we know is taken as the truth and reported.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Cluster, Row};
+use crate::pod::Pod;
+
+/// How sure we are of a pod's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// We chose the node; the API does not know or has not told us yet.
+    Assumed,
+    /// The API says so.
+    Confirmed,
+}
+
+/// A pod that is counted.
+#[derive(Clone, Debug)]
+pub struct Held {
+    pub pod: Arc<Pod>,
+    pub row: Row,
+    pub life: Life,
+}
+
+/// What was not as expected; the ledger is right all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Conflict {
+    #[error("pod {0} is in the cache, so can't be assumed")]
+    AlreadyCounted(String),
+    #[error("pod {0} wasn't assumed so cannot be forgotten")]
+    NotAssumed(String),
+    #[error("pod {pod} was assumed on {assumed} but is on {actual}")]
+    Elsewhere { pod: String, assumed: String, actual: String },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    held: HashMap<Box<str>, Held>,
+    assumed: usize,
+}
+
+impl Cluster {
+    pub fn held(&self, uid: &str) -> Option<&Held> {
+        self.pods.held.get(uid)
+    }
+
+    /// Every pod that is counted, in no order.
+    pub fn all_held(&self) -> impl Iterator<Item = &Held> {
+        self.pods.held.values()
+    }
+
+    pub fn pod_count(&self) -> usize {
+        self.pods.held.len()
+    }
+
+    pub fn assumed_count(&self) -> usize {
+        self.pods.assumed
+    }
+
+    pub fn is_assumed(&self, uid: &str) -> bool {
+        self.held(uid).is_some_and(|held| held.life == Life::Assumed)
+    }
+
+    /// Counts a pod on the node we chose for it.
+    pub fn assume(&mut self, pod: Arc<Pod>, row: Row) -> Result<(), Conflict> {
+        if self.pods.held.contains_key(&pod.uid) {
+            return Err(Conflict::AlreadyCounted(pod.key.to_string()));
+        }
+        self.hold(pod, row, Life::Assumed);
+        Ok(())
+    }
+
+    /// Gives up an assumption. A pod nobody counts is fine: it may have been deleted meanwhile.
+    pub fn forget(&mut self, uid: &str) -> Result<(), Conflict> {
+        match self.pods.held.get(uid) {
+            None => Ok(()),
+            Some(held) if held.life == Life::Confirmed => Err(Conflict::NotAssumed(held.pod.key.to_string())),
+            Some(_) => {
+                self.release(uid);
+                Ok(())
+            }
+        }
+    }
+
+    /// The API tells of a pod on a node: new to us, what we assumed, or changed.
+    pub fn confirm(&mut self, pod: Arc<Pod>) -> Option<Conflict> {
+        let row = self.row_for(&pod.node);
+        let conflict = match self.pods.held.get(&pod.uid) {
+            Some(held) if held.row != row => Some(Conflict::Elsewhere {
+                pod: pod.key.to_string(),
+                assumed: self.node(held.row).name.to_string(),
+                actual: pod.node.to_string(),
+            }),
+            Some(held)
+                if held.life == Life::Confirmed
+                    && Arc::ptr_eq(&held.pod.class, &pod.class)
+                    && held.pod.is_deleting == pod.is_deleting =>
+            {
+                // The amounts are the same; only the record is new.
+                self.replace_record(pod, row);
+                return None;
+            }
+            _ => None,
+        };
+        self.release(&pod.uid.clone());
+        // Releasing may have dropped the last pod of a ghost, and its row with it.
+        let row = self.row_for(&pod.node);
+        self.hold(pod, row, Life::Confirmed);
+        conflict
+    }
+
+    /// A pod is gone. False when nobody counted it.
+    pub fn release(&mut self, uid: &str) -> bool {
+        let Some(held) = self.pods.held.remove(uid) else { return false };
+        self.pods.assumed -= usize::from(held.life == Life::Assumed);
+        self.vacate(held.row, &held.pod);
+        true
+    }
+
+    fn hold(&mut self, pod: Arc<Pod>, row: Row, life: Life) {
+        self.occupy(row, &pod);
+        self.pods.assumed += usize::from(life == Life::Assumed);
+        self.pods.held.insert(pod.uid.clone(), Held { pod, row, life });
+    }
+
+    fn replace_record(&mut self, pod: Arc<Pod>, row: Row) {
+        let lists = &mut self.nodes[row.index()].pods;
+        for list in [&mut lists.all, &mut lists.with_ports] {
+            if let Some(known) = list.iter_mut().find(|known| known.uid == pod.uid) {
+                *known = pod.clone();
+            }
+        }
+        self.touch(row);
+        if let Some(held) = self.pods.held.get_mut(&pod.uid) {
+            held.pod = pod;
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What plugins and the engine agree on: verdicts, events, extension points.
+//!
+//! A plugin states where it takes part by handing itself over (`Hooks`); the engine calls it with a `Cycle`,
+//! the pod being tried and the cluster it is tried on, and a `NodeView`, a node as it is or as it would be.
+
+pub mod cycle;
+pub mod event;
+pub mod hint;
+pub mod hooks;
+pub mod plugin_set;
+pub mod sieve;
+pub mod status;
+pub mod view;
+
+pub use cycle::{Cycle, Slot};
+pub use hooks::{Filter, Hooks, PreFilter, Preparation, Scope, Score};
+pub use sieve::Sieve;
+pub use status::{Code, Facts, PluginName, Reason, Status};
+pub use view::{Delta, NodeView};

@@ -1,0 +1,117 @@
+//! Nodes on their way through the filters: who is left, and why the others are not.
+
+use super::Status;
+use crate::cluster::Row;
+
+/// Rows still in question, in visiting order, and the verdicts against the rest.
+///
+/// Verdicts that read alike are kept once, with the numbers of the first node: five thousand nodes rarely have
+/// more than a handful of reasons. A filter's `check` gives the numbers of any other node.
+#[derive(Debug, Default)]
+pub struct Sieve {
+    left: Vec<Row>,
+    rejected: Vec<(Row, u32)>,
+    verdicts: Vec<Status>,
+}
+
+impl Sieve {
+    pub fn left(&self) -> &[Row] {
+        &self.left
+    }
+
+    /// More rows to judge; those left before must have been taken.
+    pub fn refill(&mut self, rows: Vec<Row>) {
+        self.left = rows;
+    }
+
+    /// The rows that passed.
+    pub fn take_left(&mut self) -> Vec<Row> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Takes rows out that are judged by another way.
+    pub fn set_aside(&mut self, mut is_meant: impl FnMut(Row) -> bool) -> Vec<Row> {
+        let (aside, left) = std::mem::take(&mut self.left).into_iter().partition(|row| is_meant(*row));
+        self.left = left;
+        aside
+    }
+
+    /// The verdict on a row that was set aside.
+    pub fn judge(&mut self, row: Row, verdict: Result<(), Status>) {
+        match verdict {
+            Ok(()) => self.left.push(row),
+            Err(status) => {
+                let number = self.verdict(status);
+                self.rejected.push((row, number));
+            }
+        }
+    }
+
+    pub fn sort_left_by_key<K: Ord>(&mut self, key: impl Fn(Row) -> K) {
+        self.left.sort_by_key(|row| key(*row));
+    }
+
+    /// A failure among the verdicts.
+    pub fn first_error(&self) -> Option<&Status> {
+        self.verdicts.iter().find(|status| !status.code.is_rejected())
+    }
+
+    /// Keeps the rows that pass.
+    pub fn retain(&mut self, mut check: impl FnMut(Row) -> Result<(), Status>) {
+        let mut kept = std::mem::take(&mut self.left);
+        kept.retain(|row| match check(*row) {
+            Ok(()) => true,
+            Err(status) => {
+                let verdict = self.verdict(status);
+                self.rejected.push((*row, verdict));
+                false
+            }
+        });
+        self.left = kept;
+    }
+
+    /// Keeps the rows for which `verdict_of` has no number; numbers are those of `verdict`.
+    pub fn retain_numbered(&mut self, mut verdict_of: impl FnMut(Row) -> Option<u32>) {
+        let rejected = &mut self.rejected;
+        self.left.retain(|row| match verdict_of(*row) {
+            None => true,
+            Some(verdict) => {
+                rejected.push((*row, verdict));
+                false
+            }
+        });
+    }
+
+    /// The number of a verdict, new if none reads alike.
+    pub fn verdict(&mut self, status: Status) -> u32 {
+        let at = match self.verdicts.iter().position(|known| known.reads_like(&status)) {
+            Some(at) => at,
+            None => {
+                self.verdicts.push(status);
+                self.verdicts.len() - 1
+            }
+        };
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// Everyone who did not pass, in the order they failed, with why.
+    pub fn rejected(&self) -> impl Iterator<Item = (Row, &Status)> {
+        let verdict = |number: u32| usize::try_from(number).ok().and_then(|at| self.verdicts.get(at));
+        self.rejected.iter().filter_map(move |(row, number)| Some((*row, verdict(*number)?)))
+    }
+
+    pub fn rejected_count(&self) -> usize {
+        self.rejected.len()
+    }
+
+    /// Verdicts and how many rows each keeps out.
+    pub fn tally(&self) -> Vec<(&Status, usize)> {
+        let mut counts = vec![0; self.verdicts.len()];
+        for (_, number) in &self.rejected {
+            if let Some(count) = usize::try_from(*number).ok().and_then(|at| counts.get_mut(at)) {
+                *count += 1;
+            }
+        }
+        self.verdicts.iter().zip(counts).collect()
+    }
+}

@@ -1,0 +1,14 @@
+//! The scheduling engine: cluster events in, decisions out. No I/O, no clock, no async.
+
+pub mod cluster;
+pub mod framework;
+pub mod intern;
+pub mod number;
+pub mod plugins;
+pub mod pod;
+pub mod profile;
+pub mod queue;
+pub mod random;
+pub mod requests;
+pub mod schedule;
+pub mod time;

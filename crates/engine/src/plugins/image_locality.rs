@@ -1,0 +1,80 @@
+//! ImageLocality: nodes that have the pod's images start it sooner. Spec: scheduler-core 6.8.
+
+use std::sync::Arc;
+
+use crate::cluster::Row;
+use crate::framework::{Cycle, Hooks, NodeView, Scope, Score};
+use crate::number::{nearest, truncated};
+use crate::pod::Class;
+
+pub const NAME: &str = "ImageLocality";
+
+const MIB: i64 = 1 << 20;
+/// Below this an image is fetched before anyone notices.
+const SUM_MIN: i64 = 23 * MIB;
+/// Above this, per container, more makes no difference.
+const SUM_MAX_PER_CONTAINER: i64 = 1000 * MIB;
+
+pub fn build() -> Hooks {
+    Hooks::new(NAME).score(Arc::new(ImageLocality))
+}
+
+struct ImageLocality;
+
+/// The score of a sum of image sizes, spread already counted in.
+fn score(sum: i64, containers: i64) -> i64 {
+    let max = SUM_MAX_PER_CONTAINER * containers.max(1);
+    100 * (sum.clamp(SUM_MIN, max) - SUM_MIN) / (max - SUM_MIN)
+}
+
+/// The part of an image's size that counts: images that many nodes have attract more.
+fn counted(size: i64, nodes_having: u32, nodes: usize) -> i64 {
+    let share = f64::from(nodes_having) / f64::from(u32::try_from(nodes).unwrap_or(u32::MAX));
+    truncated(nearest(size) * share)
+}
+
+impl Score for ImageLocality {
+    fn scope(&self, class: &Class) -> Scope {
+        // How many nodes have an image counts too.
+        if class.images.is_empty() { Scope::Nothing } else { Scope::Cluster }
+    }
+
+    fn score(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> i64 {
+        let images = &cycle.pod.class.images;
+        let nodes = cycle.cluster.node_count();
+        let sizes = images.iter().filter_map(|name| {
+            let size = node.node().image_size(*name)?;
+            Some(counted(size, cycle.cluster.image(*name)?.nodes, nodes))
+        });
+        score(sizes.sum(), i64::try_from(images.len()).unwrap_or(1))
+    }
+
+    fn rate(&self, cycle: &Cycle<'_>, rows: &[Row], out: &mut [i64]) {
+        if cycle.pod.class.images.iter().all(|name| cycle.cluster.image(*name).is_none()) {
+            out.fill(0);
+            return;
+        }
+        for (row, score) in rows.iter().zip(out) {
+            *score = self.score(cycle, &NodeView::of(cycle.cluster, *row));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worked_examples() {
+        for (key, sizes, containers, want) in [
+            ("scheduler-core#10.S10", &[(500 * MIB, 1, 2)][..], 1, 23),
+            ("scheduler-core#10.S11", &[(10 * MIB, 3, 3)], 1, 0),
+            ("scheduler-core#10.S39", &[(2000 * MIB, 2, 3)], 2, 66),
+            ("scheduler-core#10.S40 two containers", &[(600 * MIB, 1, 2), (600 * MIB, 1, 2)], 2, 29),
+            ("scheduler-core#10.S40 one container", &[(600 * MIB, 1, 2)], 1, 28),
+        ] {
+            let sum = sizes.iter().map(|(size, having, nodes)| counted(*size, *having, *nodes)).sum();
+            assert_eq!(score(sum, containers), want, "{key}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! NodeName: a pod that names its node runs nowhere else. Spec: scheduler-core 6.2.
+
+use std::sync::Arc;
+
+use crate::framework::{Cycle, Filter, Hooks, NodeView, Scope, Sieve, Status};
+use crate::pod::Class;
+
+pub const NAME: &str = "NodeName";
+
+pub fn build() -> Hooks {
+    Hooks::new(NAME).filter(Arc::new(NodeName))
+}
+
+struct NodeName;
+
+impl Filter for NodeName {
+    /// The name is the pod's own, not its class's.
+    fn scope(&self, _class: &Class) -> Scope {
+        Scope::Row
+    }
+
+    fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {
+        match cycle.pod.node.is_empty() || cycle.pod.node == node.node().name {
+            true => Ok(()),
+            false => Err(Status::unresolvable(NAME, "node(s) didn't match the requested node name")),
+        }
+    }
+
+    fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
+        if !cycle.pod.node.is_empty() {
+            sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
+        }
+    }
+}

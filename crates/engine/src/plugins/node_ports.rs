@@ -1,0 +1,40 @@
+//! NodePorts: a port of the host belongs to one pod. Spec: scheduler-core 6.5.
+
+use std::sync::Arc;
+
+use crate::framework::{
+    Code, Cycle, Facts, Filter, Hooks, NodeView, PreFilter, Preparation, Reason, Scope, Status,
+};
+use crate::pod::Class;
+
+pub const NAME: &str = "NodePorts";
+
+pub fn build() -> Hooks {
+    let plugin = Arc::new(NodePorts);
+    Hooks::new(NAME).pre_filter(plugin.clone()).filter(plugin)
+}
+
+struct NodePorts;
+
+impl PreFilter for NodePorts {
+    fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status> {
+        Ok(if cycle.pod.class.ports.is_empty() { Preparation::Skip } else { Preparation::Go })
+    }
+}
+
+impl Filter for NodePorts {
+    fn scope(&self, class: &Class) -> Scope {
+        if class.ports.is_empty() { Scope::Nothing } else { Scope::Row }
+    }
+
+    fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {
+        let wanted = &cycle.pod.class.ports;
+        let taken = node.pods_with_ports().flat_map(|pod| pod.class.ports.iter());
+        let mut clashes = taken.filter(|taken| wanted.iter().any(|port| port.conflicts(taken)));
+        let Some(port) = clashes.next() else { return Ok(()) };
+        let facts =
+            Facts::Port { protocol: port.protocol.clone(), address: port.address.clone(), port: port.port };
+        let text = "node(s) didn't have free ports for the requested pod ports";
+        Err(Status::new(Code::Unschedulable, NAME, Reason::with(text, facts)))
+    }
+}

@@ -1,0 +1,167 @@
+//! NodeResourcesFit: a node must have room, and how much it would have left makes its score.
+//! Spec: scheduler-core 6.6. The meaning is in `shortages` and `strategy`; `columns` reads many rows at once.
+
+use std::sync::Arc;
+
+use koord_api::resource::ResourceId;
+
+use crate::cluster::{Row, columns};
+use crate::framework::{Code, Cycle, Facts, Filter, Hooks, NodeView, Reason, Scope, Score, Sieve, Status};
+use crate::pod::Class;
+
+mod strategy;
+
+pub use strategy::{ShapePoint, Strategy};
+
+pub const NAME: &str = "NodeResourcesFit";
+
+/// How the plugin is set.
+#[derive(Clone, Debug)]
+pub struct Args {
+    pub strategy: Strategy,
+    /// Names and weights, in the order they are listed.
+    pub resources: Vec<(Box<str>, i64)>,
+    /// Extended resources that are somebody else's business.
+    pub ignored: Vec<Box<str>>,
+    /// The same by the part of the name before the slash.
+    pub ignored_groups: Vec<Box<str>>,
+}
+
+impl Default for Args {
+    fn default() -> Args {
+        Args {
+            strategy: Strategy::LeastAllocated,
+            resources: vec![("cpu".into(), 1), ("memory".into(), 1)],
+            ignored: Vec::new(),
+            ignored_groups: Vec::new(),
+        }
+    }
+}
+
+pub fn build(args: Args) -> Hooks {
+    let plugin = Arc::new(Fit { args });
+    Hooks::new(NAME).filter(plugin.clone()).score(plugin)
+}
+
+struct Fit {
+    args: Args,
+}
+
+/// One amount that a node is short of.
+struct Shortage {
+    id: ResourceId,
+    wanted: i64,
+    used: i64,
+    allocatable: i64,
+}
+
+impl Fit {
+    fn is_ignored(&self, name: &str) -> bool {
+        let group = name.split_once('/').map_or("", |(group, _)| group);
+        self.args.ignored.iter().any(|ignored| **ignored == *name)
+            || self.args.ignored_groups.iter().any(|ignored| !group.is_empty() && **ignored == *group)
+    }
+
+    /// What the pod asks of a node, in the order shortages are named. Scalars in the order of their names.
+    fn wanted(&self, cycle: &Cycle<'_>) -> Vec<(ResourceId, i64)> {
+        let table = &cycle.cluster.resources;
+        let asked = cycle.pod.class.requests.amounts.iter().filter(|(_, units)| *units > 0);
+        let mut wanted: Vec<(ResourceId, i64)> = asked
+            .filter(|(id, _)| match *id {
+                ResourceId::CPU | ResourceId::MEMORY | ResourceId::EPHEMERAL_STORAGE => true,
+                id => columns::is_scalar(table.name(id)) && !self.is_ignored(table.name(id)),
+            })
+            .collect();
+        let rank = |id: ResourceId| match id {
+            ResourceId::CPU => 0,
+            ResourceId::MEMORY => 1,
+            ResourceId::EPHEMERAL_STORAGE => 2,
+            _ => 3,
+        };
+        wanted.sort_by_key(|(id, _)| (rank(*id), table.name(*id)));
+        wanted
+    }
+
+    fn refusal(&self, cycle: &Cycle<'_>, pods: Option<Shortage>, shortages: Vec<Shortage>) -> Status {
+        let table = &cycle.cluster.resources;
+        let is_hopeless = shortages.iter().any(|shortage| shortage.wanted > shortage.allocatable);
+        let text = |shortage: &Shortage| match shortage.id {
+            ResourceId::PODS => "Too many pods".to_owned(),
+            id => format!("Insufficient {}", table.name(id)),
+        };
+        let reasons = pods.iter().chain(&shortages).map(|shortage| {
+            let facts = Facts::Shortage {
+                resource: table.name(shortage.id).into(),
+                wanted: shortage.wanted,
+                used: shortage.used,
+                allocatable: shortage.allocatable,
+            };
+            Reason::with(text(shortage), facts)
+        });
+        let code = if is_hopeless { Code::Unresolvable } else { Code::Unschedulable };
+        Status { code, reasons: reasons.collect(), plugin: NAME }
+    }
+}
+
+impl Filter for Fit {
+    fn scope(&self, _class: &Class) -> Scope {
+        Scope::Row
+    }
+
+    fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {
+        let shortage = |(id, wanted): (ResourceId, i64)| {
+            let (used, allocatable) = (node.requested(id), node.allocatable(id));
+            (wanted > allocatable.saturating_sub(used)).then_some(Shortage { id, wanted, used, allocatable })
+        };
+        let pods = shortage((ResourceId::PODS, 1));
+        let shortages: Vec<Shortage> = self.wanted(cycle).into_iter().filter_map(shortage).collect();
+        match pods.is_none() && shortages.is_empty() {
+            true => Ok(()),
+            false => Err(self.refusal(cycle, pods, shortages)),
+        }
+    }
+
+    fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
+        let columns = &cycle.cluster.columns;
+        let wanted = self.wanted(cycle);
+        let amounts: Vec<_> = wanted.iter().map(|(id, wanted)| (columns.amounts(*id), *wanted)).collect();
+        let pods = &columns.pods;
+        let fits = |row: Row| {
+            pods.free(row) >= 1
+                && amounts
+                    .iter()
+                    .all(|(amounts, wanted)| amounts.is_some_and(|amounts| *wanted <= amounts.free(row)))
+        };
+        sieve.retain(|row| match fits(row) {
+            true => Ok(()),
+            false => self.check(cycle, &NodeView::of(cycle.cluster, row)),
+        });
+    }
+}
+
+impl Score for Fit {
+    fn scope(&self, _class: &Class) -> Scope {
+        Scope::Row
+    }
+
+    fn score(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> i64 {
+        let requests = &cycle.pod.class.requests;
+        let amounts = self.args.resources.iter().filter_map(|(name, weight)| {
+            let id = cycle.cluster.resources.id(name)?;
+            let allocatable = node.allocatable(id);
+            let asked = requests.amounts.get(id);
+            let requested = match id {
+                ResourceId::CPU => node.nonzero_cpu_milli() + requests.nonzero_cpu_milli,
+                ResourceId::MEMORY => node.nonzero_memory() + requests.nonzero_memory,
+                // What the pod does not ask for says nothing about this pod.
+                _ if asked == 0 && columns::is_scalar(name) => return None,
+                _ => node.requested(id) + asked,
+            };
+            (allocatable > 0).then_some((requested, allocatable, *weight))
+        });
+        self.args.strategy.score(amounts)
+    }
+}
+
+#[cfg(test)]
+mod tests;

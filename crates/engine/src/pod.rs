@@ -1,0 +1,186 @@
+//! Pods as the engine sees them: a small record each, and a class that pods of one kind share.
+//!
+//! Two pods of one class are interchangeable for scheduling: same namespace, labels and wishes. Objects
+//! are compiled into classes once, when they arrive (`compile`); nothing later reads an object again.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as core;
+use koord_api::selector::{PreferredTerms, RequiredNodeAffinity};
+
+use crate::intern::Sym;
+use crate::requests::Requests;
+
+mod compile;
+pub mod term;
+
+pub use compile::Compiler;
+pub use term::{PodTerm, SpreadConstraint, WeightedTerm};
+
+/// `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodKey {
+    pub namespace: Arc<str>,
+    pub name: Box<str>,
+}
+
+impl std::fmt::Display for PodKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// One pod.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    pub key: PodKey,
+    pub uid: Box<str>,
+    pub class: Arc<Class>,
+    /// `spec.nodeName`; empty when no node has it.
+    pub node: Box<str>,
+    /// `status.nominatedNodeName`.
+    pub nominated: Box<str>,
+    /// Seconds since the epoch; none while it has not started.
+    pub started: Option<i64>,
+    pub is_deleting: bool,
+    /// A victim of ours that is on its way out.
+    pub is_preempted: bool,
+    pub generation: i64,
+    /// For noticing that an update changes nothing.
+    pub revision: Box<str>,
+}
+
+/// Everything about a pod that scheduling looks at, shared by all pods alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Class {
+    pub namespace: Arc<str>,
+    /// Ascending by key.
+    pub labels: Box<[(Sym, Sym)]>,
+    pub scheduler: Arc<str>,
+    pub priority: i32,
+    /// `preemptionPolicy: Never`.
+    pub never_preempts: bool,
+    pub requests: Requests,
+    pub tolerations: Box<[Toleration]>,
+    pub node_affinity: Option<Arc<RequiredNodeAffinity>>,
+    /// Node names that required affinity pins through `matchFields`; none when it pins nothing.
+    pub pinned: Option<Box<[Box<str>]>>,
+    pub preferred_nodes: Option<Arc<PreferredTerms>>,
+    pub affinity: Box<[PodTerm]>,
+    /// The pods that all terms of `affinity` speak of.
+    pub together: Option<Arc<term::PodSet>>,
+    pub anti_affinity: Box<[PodTerm]>,
+    /// Anti-affinity is in it with negative weights.
+    pub preferred_pods: Box<[WeightedTerm]>,
+    pub spread: Box<[SpreadConstraint]>,
+    pub ports: Box<[HostPort]>,
+    /// Normalised image names of all containers, one per container.
+    pub images: Box<[Sym]>,
+    pub volumes: Box<[Volume]>,
+    pub gates: Box<[Box<str>]>,
+    pub has_resource_claims: bool,
+    /// The workload it belongs to, for default spreading.
+    pub owner: Option<Owner>,
+}
+
+/// A toleration as taints are checked against it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Toleration {
+    pub key: Box<str>,
+    pub operator: Box<str>,
+    pub value: Box<str>,
+    pub effect: Box<str>,
+}
+
+/// A port of the host that the pod needs for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostPort {
+    /// Empty and `0.0.0.0` are the same: all addresses.
+    pub address: Box<str>,
+    pub protocol: Box<str>,
+    pub port: i32,
+}
+
+/// The controller of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    pub kind: Box<str>,
+    pub name: Box<str>,
+}
+
+/// A volume that placement depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Volume {
+    Claim {
+        volume: Box<str>,
+        claim: Box<str>,
+    },
+    /// The claim is made by a controller under a name of its own.
+    Ephemeral {
+        volume: Box<str>,
+    },
+    GcePd {
+        name: Box<str>,
+        read_only: bool,
+    },
+    AwsEbs {
+        id: Box<str>,
+    },
+    Iscsi {
+        iqn: Box<str>,
+        read_only: bool,
+    },
+    Rbd {
+        monitors: Box<[Box<str>]>,
+        pool: Box<str>,
+        image: Box<str>,
+        read_only: bool,
+    },
+    Csi {
+        driver: Box<str>,
+    },
+}
+
+impl Class {
+    /// The value of a label.
+    pub fn label(&self, key: Sym) -> Option<Sym> {
+        let at = self.labels.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+        Some(self.labels[at].1)
+    }
+
+    pub fn tolerates(&self, taint: &core::Taint, counts: impl Fn(&Toleration) -> bool) -> bool {
+        self.tolerations.iter().any(|toleration| counts(toleration) && toleration.covers(taint))
+    }
+
+    /// Whether another pod's presence can ever matter to it, or its presence to another.
+    pub fn has_pod_terms(&self) -> bool {
+        !self.affinity.is_empty() || !self.anti_affinity.is_empty() || !self.preferred_pods.is_empty()
+    }
+}
+
+impl Toleration {
+    /// As kube-scheduler matches them. Spec: scheduler-core 6.3.
+    pub fn covers(&self, taint: &core::Taint) -> bool {
+        let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        if !fits(&self.effect, &taint.effect) || !fits(&self.key, &taint.key) {
+            return false;
+        }
+        match &*self.operator {
+            "" | "Equal" => *self.value == *taint.value.as_deref().unwrap_or_default(),
+            "Exists" => true,
+            _ => false,
+        }
+    }
+}
+
+impl HostPort {
+    fn is_everywhere(&self) -> bool {
+        self.address.is_empty() || &*self.address == "0.0.0.0"
+    }
+
+    pub fn conflicts(&self, other: &HostPort) -> bool {
+        self.port == other.port
+            && self.protocol == other.protocol
+            && (self.address == other.address || self.is_everywhere() || other.is_everywhere())
+    }
+}

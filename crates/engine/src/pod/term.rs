@@ -1,0 +1,71 @@
+//! Terms about other pods: who is meant, and over which topology.
+
+use std::sync::Arc;
+
+use koord_api::selector::Selector;
+
+use crate::intern::Sym;
+
+/// Which pods a term or constraint speaks of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PodSet {
+    /// These namespaces, and those whose labels `namespace_selector` matches.
+    pub namespaces: Box<[Arc<str>]>,
+    /// None means no further namespaces; one that matches everything means all.
+    pub namespace_selector: Option<Selector>,
+    pub selector: Selector,
+    /// Only pods that are in all of these, too.
+    pub and: Box<[Arc<PodSet>]>,
+}
+
+/// A required affinity or anti-affinity term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PodTerm {
+    pub pods: Arc<PodSet>,
+    pub topology_key: Sym,
+}
+
+/// A preferred term; negative weights repel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WeightedTerm {
+    pub term: PodTerm,
+    pub weight: i64,
+}
+
+/// How evenly pods must or should be spread.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SpreadConstraint {
+    pub topology_key: Sym,
+    pub max_skew: i64,
+    pub min_domains: i64,
+    /// `DoNotSchedule`; otherwise `ScheduleAnyway`.
+    pub is_hard: bool,
+    /// Pods of the same namespace that count; keys of `matchLabelKeys` are in it.
+    pub selector: Selector,
+    pub honors_affinity: bool,
+    pub honors_taints: bool,
+}
+
+impl SpreadConstraint {
+    /// The pods that count, for a pod of this namespace.
+    pub fn pods(&self, namespace: &Arc<str>) -> PodSet {
+        PodSet {
+            namespaces: [namespace.clone()].into(),
+            namespace_selector: None,
+            selector: self.selector.clone(),
+            and: Box::default(),
+        }
+    }
+}
+
+/// The pods that every term speaks of; none without terms.
+pub fn all_of(terms: &[PodTerm]) -> Option<Arc<PodSet>> {
+    match terms {
+        [] => None,
+        [one] => Some(one.pods.clone()),
+        [first, rest @ ..] => {
+            let and = rest.iter().map(|term| term.pods.clone()).collect();
+            Some(Arc::new(PodSet { and, ..(*first.pods).clone() }))
+        }
+    }
+}

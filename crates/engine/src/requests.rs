@@ -1,0 +1,154 @@
+//! What a pod asks for: the true amounts, and those that scoring assumes where nothing is asked.
+//!
+//! Pure. Spec: scheduler-core 5.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use koord_api::pod::is_sidecar;
+use koord_api::quantity::Quantity;
+use koord_api::resource::{ResourceId, ResourceTable, ResourceVector};
+
+/// What scoring assumes of a container that asks for no cpu.
+pub const CPU_ASSUMED_MILLI: i64 = 100;
+/// What scoring assumes of a container that asks for no memory.
+pub const MEMORY_ASSUMED_BYTES: i64 = 200 << 20;
+
+/// Both sums of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Requests {
+    pub amounts: ResourceVector,
+    pub nonzero_cpu_milli: i64,
+    pub nonzero_memory: i64,
+}
+
+type WireList = BTreeMap<String, WireQuantity>;
+
+/// Sums a pod's requests. A pod on a node counts what its containers really have while they are resized.
+pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
+    let Some(spec) = &pod.spec else { return Requests::default() };
+    let is_assigned = spec.node_name.as_deref().is_some_and(|node| !node.is_empty());
+    let resize = if is_assigned { Resize::of(pod) } else { Resize::default() };
+    let level = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let names = |name: &str| level.is_some_and(|list| list.contains_key(name));
+    let assumed = Assumed { cpu: !names("cpu"), memory: !names("memory") };
+    let mut amounts =
+        aggregate(spec, |container| resize.request(container, table_of(container, table), table));
+    let nonzero = aggregate(spec, |container| {
+        let mut vector = resize.request(container, table_of(container, table), table);
+        assumed.fill(container, &mut vector);
+        vector
+    });
+    let mut nonzero = nonzero;
+    for (name, amount) in level.into_iter().flatten() {
+        if name != "cpu" && name != "memory" && !name.starts_with("hugepages-") {
+            continue;
+        }
+        let Ok(amount) = Quantity::try_from(amount) else { continue };
+        let id = table.intern(name);
+        amounts.set(id, id.units(amount));
+        nonzero.set(id, id.units(amount));
+    }
+    let overhead = vector_of(spec.overhead.as_ref(), table);
+    amounts += &overhead;
+    nonzero += &overhead;
+    Requests {
+        nonzero_cpu_milli: nonzero.get(ResourceId::CPU),
+        nonzero_memory: nonzero.get(ResourceId::MEMORY),
+        amounts,
+    }
+}
+
+/// The larger of all running containers together and any moment of the init phase.
+fn aggregate(spec: &PodSpec, mut of: impl FnMut(&Container) -> ResourceVector) -> ResourceVector {
+    let mut running = ResourceVector::new();
+    for container in &spec.containers {
+        running += &of(container);
+    }
+    let (mut sidecars, mut init) = (ResourceVector::new(), ResourceVector::new());
+    for container in spec.init_containers.iter().flatten() {
+        let own = of(container);
+        let mut moment = sidecars.clone();
+        moment += &own;
+        if is_sidecar(container) {
+            running += &own;
+            sidecars = moment.clone();
+        }
+        init.max_assign(&moment);
+    }
+    running.max_assign(&init);
+    running
+}
+
+fn table_of(container: &Container, table: &mut ResourceTable) -> ResourceVector {
+    vector_of(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()), table)
+}
+
+fn vector_of(list: Option<&WireList>, table: &mut ResourceTable) -> ResourceVector {
+    let amounts = list.into_iter().flatten();
+    // An amount that is no quantity cannot come from an API server and counts as not given.
+    let amounts =
+        amounts.filter_map(|(name, amount)| Some((name.as_str(), Quantity::try_from(amount).ok()?)));
+    ResourceVector::from_amounts(amounts, table)
+}
+
+/// Which amounts are assumed where a container names none.
+struct Assumed {
+    cpu: bool,
+    memory: bool,
+}
+
+impl Assumed {
+    fn fill(&self, container: &Container, vector: &mut ResourceVector) {
+        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let names = |name: &str| requests.is_some_and(|list| list.contains_key(name));
+        if self.cpu && !names("cpu") {
+            vector.set(ResourceId::CPU, CPU_ASSUMED_MILLI);
+        }
+        if self.memory && !names("memory") {
+            vector.set(ResourceId::MEMORY, MEMORY_ASSUMED_BYTES);
+        }
+    }
+}
+
+/// A resize in place that is under way.
+#[derive(Default)]
+struct Resize<'a> {
+    statuses: Vec<&'a ContainerStatus>,
+    is_infeasible: bool,
+}
+
+impl<'a> Resize<'a> {
+    fn of(pod: &'a Pod) -> Resize<'a> {
+        let Some(status) = &pod.status else { return Resize::default() };
+        let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+        let statuses = all.filter(|s| s.resources.is_some() || s.allocated_resources.is_some()).collect();
+        let is_infeasible = status.conditions.iter().flatten().any(|condition| {
+            condition.type_ == "PodResizePending" && condition.reason.as_deref() == Some("Infeasible")
+        });
+        Resize { statuses, is_infeasible }
+    }
+
+    /// The largest of what the container wants, has and was granted; not what it wants when it cannot have it.
+    fn request(
+        &self,
+        container: &Container,
+        wanted: ResourceVector,
+        table: &mut ResourceTable,
+    ) -> ResourceVector {
+        let Some(status) = self.statuses.iter().find(|status| status.name == container.name) else {
+            return wanted;
+        };
+        let actual = status.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let mut largest = vector_of(actual, table);
+        largest.max_assign(&vector_of(status.allocated_resources.as_ref(), table));
+        if !self.is_infeasible {
+            largest.max_assign(&wanted);
+        }
+        largest
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! Which nodes can take the pod.
+
+use super::{Attempt, Framework, LeftOut, Nominated};
+use crate::cluster::Row;
+use crate::framework::{Code, Cycle, Delta, NodeView, PluginName, Preparation, Sieve, Status};
+
+/// Below this many nodes all are looked at.
+const NODES_MIN: usize = 100;
+/// The adaptive percentage never goes below this.
+const PERCENT_MIN: usize = 5;
+
+/// What looking at the pod alone brought.
+pub(super) struct Prepared {
+    /// Filters that have nothing to say about this pod.
+    skipped: Vec<PluginName>,
+    /// The nodes that come into question, when plugins named some.
+    only: Option<Vec<Row>>,
+    /// The plugins that named them, by name.
+    narrowing: Vec<PluginName>,
+}
+
+/// The pod is refused whatever the node.
+pub(super) enum Refused {
+    Pod(Status),
+    Error(Status),
+}
+
+/// What the search brought.
+pub(super) struct Found {
+    /// In visiting order.
+    pub(super) feasible: Vec<Row>,
+    pub(super) sieve: Sieve,
+    pub(super) left_out: LeftOut,
+}
+
+/// How many of `nodes` are enough. Spec: scheduler-core 3.3.
+pub fn nodes_to_find(nodes: usize, percentage: i64) -> usize {
+    if nodes < NODES_MIN {
+        return nodes;
+    }
+    let percent = match usize::try_from(percentage) {
+        Ok(percent) if percent > 0 => percent,
+        _ => PERCENT_MIN.max(50usize.saturating_sub(nodes / 125)),
+    };
+    NODES_MIN.max(nodes.saturating_mul(percent) / 100).min(nodes)
+}
+
+/// Asks every plugin that looks at the pod first.
+pub(super) fn prepare(framework: &Framework, cycle: &mut Cycle<'_>) -> Result<Prepared, Refused> {
+    let mut prepared = Prepared { skipped: Vec::new(), only: None, narrowing: Vec::new() };
+    let mut refusal: Option<Status> = None;
+    for hooks in &framework.pre_filters {
+        let Some(plugin) = &hooks.pre_filter else { continue };
+        match plugin.prepare(cycle) {
+            Ok(Preparation::Go) => {}
+            Ok(Preparation::Skip) => prepared.skipped.push(hooks.name),
+            Ok(Preparation::Only(rows)) => {
+                prepared.narrow(hooks.name, rows);
+                if let Some(status) = prepared.emptied() {
+                    return Err(Refused::Pod(status));
+                }
+            }
+            // The others still run: preemption needs what they keep.
+            Err(status) if status.code == Code::Unschedulable => refusal = Some(status),
+            Err(status) if status.code == Code::Unresolvable => return Err(Refused::Pod(status)),
+            Err(status) => return Err(Refused::Error(framed(&status, "PreFilter plugin"))),
+        }
+    }
+    match refusal {
+        Some(status) => Err(Refused::Pod(status)),
+        None => Ok(prepared),
+    }
+}
+
+fn framed(status: &Status, point: &str) -> Status {
+    Status::error(status.plugin, format!("running {point} \"{}\": {status}", status.plugin))
+}
+
+impl Prepared {
+    fn narrow(&mut self, plugin: PluginName, rows: Vec<Row>) {
+        self.narrowing.push(plugin);
+        self.narrowing.sort_unstable();
+        self.only = Some(match self.only.take() {
+            None => rows,
+            Some(before) => before.into_iter().filter(|row| rows.contains(row)).collect(),
+        });
+    }
+
+    /// Sets that have no node in common refuse the pod; one that names only strangers does not.
+    fn emptied(&self) -> Option<Status> {
+        let is_empty = self.only.as_ref().is_some_and(Vec::is_empty);
+        if !is_empty || self.narrowing.len() < 2 {
+            return None;
+        }
+        let text = format!("node(s) didn't satisfy plugin(s) [{}] simultaneously", self.narrowing.join(" "));
+        Some(Status::unresolvable("", text))
+    }
+
+    fn is_asked(&self, plugin: PluginName) -> bool {
+        !self.skipped.contains(&plugin)
+    }
+}
+
+/// Filters nodes in visiting order until enough have passed.
+pub(super) fn run(
+    attempt: &mut Attempt<'_>,
+    cycle: &Cycle<'_>,
+    prepared: &Prepared,
+) -> Result<Found, Status> {
+    let all = attempt.order.len();
+    let candidates: Vec<Row> = match &prepared.only {
+        None => attempt.order.to_vec(),
+        Some(only) => attempt.order.iter().copied().filter(|row| only.contains(row)).collect(),
+    };
+    let left_out = LeftOut { plugins: prepared.narrowing.clone(), count: all - candidates.len() };
+    let count = candidates.len();
+    let wanted = match attempt.framework.scores.is_empty() {
+        true => count.min(1),
+        false => nodes_to_find(count, attempt.framework.percentage),
+    };
+    let begin = if count == 0 { 0 } else { *attempt.start % count };
+    let visiting = candidates[begin..].iter().chain(&candidates[..begin]).copied();
+    let mut visiting: std::vec::IntoIter<Row> = visiting.collect::<Vec<Row>>().into_iter();
+    let (mut feasible, mut sieve) = (Vec::new(), Sieve::default());
+    while feasible.len() < wanted {
+        // So many can pass at most, so the search never goes further than one node at a time would.
+        let chunk: Vec<Row> = visiting.by_ref().take(wanted - feasible.len()).collect();
+        if chunk.is_empty() {
+            break;
+        }
+        sieve.refill(chunk);
+        filter(attempt, cycle, prepared, &mut sieve);
+        feasible.extend(sieve.take_left());
+    }
+    *attempt.start = (begin + feasible.len() + sieve.rejected_count()) % all.max(1);
+    match sieve.first_error() {
+        Some(status) => {
+            let text = format!("running \"{}\" filter plugin: {status}", status.plugin);
+            Err(Status::error(status.plugin, text))
+        }
+        None => Ok(Found { feasible, sieve, left_out }),
+    }
+}
+
+fn filter(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sieve: &mut Sieve) {
+    let mut held_back = Vec::new();
+    let order = sieve.left().to_vec();
+    if !attempt.nominated.is_empty() {
+        held_back = sieve.set_aside(|row| attempt.nominated.before(cycle.pod, row).next().is_some());
+    }
+    for hooks in attempt.framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
+        if let Some(plugin) = &hooks.filter {
+            plugin.sift(cycle, sieve);
+        }
+    }
+    for row in held_back {
+        let verdict = beside_nominated(attempt.framework, attempt.nominated, cycle, prepared, row);
+        sieve.judge(row, verdict);
+        // Back to visiting order, which decides among equals.
+        sieve.sort_left_by_key(|row| order.iter().position(|known| *known == row));
+    }
+}
+
+/// The node must take the pod with and without the pods it was promised to. Spec: scheduler-core 3.2.7.
+fn beside_nominated(
+    framework: &Framework,
+    nominated: &Nominated,
+    cycle: &Cycle<'_>,
+    prepared: &Prepared,
+    row: Row,
+) -> Result<(), Status> {
+    let mut supposed = cycle.clone();
+    let mut delta = Delta::default();
+    for other in nominated.before(cycle.pod, row) {
+        delta.add(other);
+        for hooks in framework.pre_filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
+            if let Some(plugin) = &hooks.pre_filter {
+                plugin.add_pod(&mut supposed, other, row);
+            }
+        }
+    }
+    check(framework, prepared, &supposed, &NodeView::supposing(cycle.cluster, row, &delta))?;
+    check(framework, prepared, cycle, &NodeView::of(cycle.cluster, row))
+}
+
+/// All filters on one node, up to the first that refuses.
+fn check(
+    framework: &Framework,
+    prepared: &Prepared,
+    cycle: &Cycle<'_>,
+    node: &NodeView<'_>,
+) -> Result<(), Status> {
+    let mut filters = framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name));
+    filters.try_for_each(|hooks| hooks.filter.as_ref().map_or(Ok(()), |plugin| plugin.check(cycle, node)))
+}

@@ -1,0 +1,4 @@
+//! The engine on Kubernetes: watches in, bindings and patches out.
+
+pub mod config;
+pub mod flags;
