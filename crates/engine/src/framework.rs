@@ -12,8 +12,11 @@ pub mod sieve;
 pub mod status;
 pub mod view;
 
-pub use cycle::{Cycle, Slot};
-pub use hooks::{Filter, Hooks, PreFilter, Preparation, Scope, Score};
+pub use cycle::{Cycle, Slot, Slots};
+pub use hooks::{
+    Change, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter, PostFilterInput,
+    PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Preparation, Reserve, Scope, Score,
+};
 pub use sieve::Sieve;
 pub use status::{Code, Facts, PluginName, Reason, Status};
 pub use view::{Delta, NodeView};

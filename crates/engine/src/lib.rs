@@ -1,6 +1,7 @@
 //! The scheduling engine: cluster events in, decisions out. No I/O, no clock, no async.
 
 pub mod cluster;
+pub mod engine;
 pub mod framework;
 pub mod intern;
 pub mod number;

@@ -6,28 +6,45 @@
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, Row};
-use crate::framework::{Cycle, Hooks, PluginName, Status};
+use crate::framework::{
+    Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Slots, Status,
+};
 use crate::pod::Pod;
 use crate::random::Random;
+use crate::time::Time;
 
 mod diagnosis;
 mod rank;
 mod search;
 
 pub use diagnosis::Diagnosis;
-pub use search::nodes_to_find;
+pub use search::{Prepared, nodes_to_find};
 
 /// The plugins of one profile, point by point, in the order they run.
 #[derive(Default)]
 pub struct Framework {
     pub scheduler: Box<str>,
+    pub pre_enqueues: Vec<Hooks>,
     pub pre_filters: Vec<Hooks>,
     pub filters: Vec<Hooks>,
+    pub post_filters: Vec<Hooks>,
     /// With their weights.
     pub scores: Vec<(Hooks, i64)>,
-    /// Percent of nodes to look for; 0 adapts to the size of the cluster.
-    pub percentage: i64,
+    pub reserves: Vec<Hooks>,
+    pub permits: Vec<Hooks>,
+    pub pre_binds: Vec<Hooks>,
+    pub sampling: Sampling,
     pub ties: Ties,
+}
+
+/// How many of the nodes that can take a pod are looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sampling {
+    /// All of them.
+    #[default]
+    All,
+    /// So many percent; 0 adapts to the size of the cluster, as kube-scheduler does.
+    Percent(i64),
 }
 
 /// How one of several best nodes is chosen.
@@ -56,27 +73,49 @@ impl Nominated {
     }
 
     /// Those whose room must be left alone by `pod`.
-    fn before<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
+    pub fn before<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
         let there = self.by_row.get(&row).into_iter().flatten();
         there.filter(move |other| other.class.priority >= pod.class.priority && other.uid != pod.uid)
     }
 }
 
 /// A node was found.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Choice {
     pub row: Row,
     /// The nodes that passed, with their totals; no totals when only one passed.
     pub feasible: Vec<(Row, i64)>,
     /// Nodes looked at.
     pub evaluated: usize,
+    /// What plugins keep for the steps that follow.
+    pub slots: Slots,
+}
+
+/// Plugins refused every node, and this is what could be done about it.
+#[derive(Debug)]
+pub struct Unfit {
+    pub diagnosis: Diagnosis,
+    /// What PostFilter plugins say to users, joined; empty when none was asked or one succeeded.
+    pub help: String,
+    pub nominating: Nominating,
+    pub preemption: Option<Preemption>,
+}
+
+impl Unfit {
+    /// The text of event and condition. Spec: scheduler-core 4.2.
+    pub fn message(&self) -> String {
+        match self.help.as_str() {
+            "" => self.diagnosis.message(),
+            help => format!("{} {help}", self.diagnosis.message()),
+        }
+    }
 }
 
 /// Why there is none.
 #[derive(Debug)]
 pub enum Failure {
     /// Plugins refused every node.
-    Unfit(Diagnosis),
+    Unfit(Box<Unfit>),
     /// Something went wrong.
     Error(Status),
     NoNodes,
@@ -90,6 +129,9 @@ pub struct Attempt<'a> {
     /// Where the search begins; moved on for the next attempt.
     pub start: &'a mut usize,
     pub random: &'a mut Random,
+    /// The node that the pod is promised; tried first.
+    pub nominated_row: Option<Row>,
+    pub now: Time,
 }
 
 impl Attempt<'_> {
@@ -99,22 +141,70 @@ impl Attempt<'_> {
             return Err(Failure::NoNodes);
         }
         let mut cycle = Cycle::new(cluster, pod);
-        let prepared = search::prepare(self.framework, &mut cycle).map_err(|refused| match refused {
-            search::Refused::Error(status) => Failure::Error(status),
-            search::Refused::Pod(status) => Failure::Unfit(Diagnosis::of_pod(status, self.order.len())),
-        })?;
+        let mut prepared = Prepared::default();
+        if let Err(refused) = search::prepare(self.framework, &mut cycle, &mut prepared) {
+            return Err(match refused {
+                search::Refused::Error(status) => Failure::Error(status),
+                search::Refused::Pod(status) => {
+                    self.help(&cycle, &prepared, Diagnosis::of_pod(status, self.order.len()))
+                }
+            });
+        }
         let found = search::run(&mut self, &cycle, &prepared).map_err(Failure::Error)?;
         let evaluated = found.feasible.len() + found.sieve.rejected_count();
-        match found.feasible.as_slice() {
-            [] => Err(Failure::Unfit(Diagnosis::of_nodes(found.sieve, found.left_out, self.order.len()))),
-            [row] => Ok(Choice { row: *row, feasible: vec![(*row, 0)], evaluated }),
+        let (row, feasible) = match found.feasible.as_slice() {
+            [] => {
+                let diagnosis = Diagnosis::of_nodes(found.sieve, found.left_out, self.order.len());
+                return Err(self.help(&cycle, &prepared, diagnosis));
+            }
+            [row] => (*row, vec![(*row, 0)]),
             rows => {
                 let totals = rank::totals(self.framework, &mut cycle, rows).map_err(Failure::Error)?;
                 let at = rank::pick(&totals, self.framework.ties, self.random);
                 let feasible: Vec<(Row, i64)> = rows.iter().copied().zip(totals).collect();
-                Ok(Choice { row: feasible[at].0, feasible, evaluated })
+                (feasible[at].0, feasible)
+            }
+        };
+        Ok(Choice { row, feasible, evaluated, slots: cycle.slots })
+    }
+
+    /// Asks PostFilter plugins, in order, until one helps or forbids. Spec: scheduler-core 3.2.9.
+    fn help(&mut self, cycle: &Cycle<'_>, prepared: &Prepared, diagnosis: Diagnosis) -> Failure {
+        let mut unfit =
+            Unfit { diagnosis, help: String::new(), nominating: Nominating::Keep, preemption: None };
+        let mut texts: Vec<String> = Vec::new();
+        for hooks in &self.framework.post_filters {
+            let Some(plugin) = &hooks.post_filter else { continue };
+            let input = PostFilterInput {
+                cycle,
+                framework: self.framework,
+                prepared,
+                diagnosis: &unfit.diagnosis,
+                nominated: self.nominated,
+                order: self.order,
+                nominated_row: self.nominated_row,
+                now: self.now,
+            };
+            let answer = plugin.help(&input, self.random);
+            if answer.nominating != Nominating::Keep {
+                unfit.nominating = answer.nominating;
+            }
+            match answer.status.code {
+                Code::Success => {
+                    unfit.preemption = answer.preemption;
+                    texts.clear();
+                    break;
+                }
+                // The answer of one who forbids, or broke, stands alone.
+                Code::Unresolvable | Code::Error => {
+                    texts = vec![answer.status.to_string()];
+                    break;
+                }
+                _ => texts.push(answer.status.to_string()),
             }
         }
+        unfit.help = texts.join(", ");
+        Failure::Unfit(Box::new(unfit))
     }
 }
 

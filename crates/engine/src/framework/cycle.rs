@@ -7,10 +7,17 @@ use std::sync::Arc;
 use crate::cluster::Cluster;
 use crate::pod::Pod;
 
-/// The pod and the cluster, unchanged while the attempt lasts, and a typed slot per plugin.
+/// The pod and the cluster, unchanged while the search lasts, and a typed slot per plugin.
 pub struct Cycle<'a> {
     pub cluster: &'a Cluster,
     pub pod: &'a Arc<Pod>,
+    pub slots: Slots,
+}
+
+/// What plugins keep from one point of an attempt to the next, by type. Outlives the search: Reserve, Permit and
+/// PreBind see it too.
+#[derive(Default)]
+pub struct Slots {
     slots: HashMap<TypeId, Box<dyn Slot>>,
 }
 
@@ -35,11 +42,7 @@ impl<T: Any + Clone + Send + Sync> Slot for T {
     }
 }
 
-impl<'a> Cycle<'a> {
-    pub fn new(cluster: &'a Cluster, pod: &'a Arc<Pod>) -> Cycle<'a> {
-        Cycle { cluster, pod, slots: HashMap::new() }
-    }
-
+impl Slots {
     pub fn set<T: Any + Clone + Send + Sync>(&mut self, value: T) {
         self.slots.insert(TypeId::of::<T>(), Box::new(value));
     }
@@ -53,10 +56,40 @@ impl<'a> Cycle<'a> {
     }
 }
 
+/// A copy that can change without the original noticing.
+impl Clone for Slots {
+    fn clone(&self) -> Self {
+        Slots { slots: self.slots.iter().map(|(id, slot)| (*id, (**slot).boxed_clone())).collect() }
+    }
+}
+
+impl std::fmt::Debug for Slots {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Slots({})", self.slots.len())
+    }
+}
+
+impl<'a> Cycle<'a> {
+    pub fn new(cluster: &'a Cluster, pod: &'a Arc<Pod>) -> Cycle<'a> {
+        Cycle { cluster, pod, slots: Slots::default() }
+    }
+
+    pub fn set<T: Any + Clone + Send + Sync>(&mut self, value: T) {
+        self.slots.set(value);
+    }
+
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.slots.get()
+    }
+
+    pub fn get_mut<T: Any>(&mut self) -> Option<&mut T> {
+        self.slots.get_mut()
+    }
+}
+
 /// A copy whose slots can change without the original noticing.
 impl Clone for Cycle<'_> {
     fn clone(&self) -> Self {
-        let slots = self.slots.iter().map(|(id, slot)| (*id, (**slot).boxed_clone())).collect();
-        Cycle { cluster: self.cluster, pod: self.pod, slots }
+        Cycle { cluster: self.cluster, pod: self.pod, slots: self.slots.clone() }
     }
 }

@@ -1,18 +1,41 @@
 //! Extension points: one small trait each, plain values in and out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Cycle, NodeView, PluginName, Sieve, Status};
-use crate::cluster::Row;
+use super::event::Event;
+use super::hint::{Hint, Registration};
+use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
+use crate::cluster::{Cluster, Node, Row};
+use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
+use crate::random::Random;
+use crate::schedule::{Diagnosis, Framework, Nominated, Prepared};
+use crate::time::Time;
 
 /// Where one plugin takes part.
 #[derive(Clone, Default)]
 pub struct Hooks {
     pub name: PluginName,
+    pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
     pub pre_filter: Option<Arc<dyn PreFilter>>,
     pub filter: Option<Arc<dyn Filter>>,
+    pub post_filter: Option<Arc<dyn PostFilter>>,
     pub score: Option<Arc<dyn Score>>,
+    pub reserve: Option<Arc<dyn Reserve>>,
+    pub permit: Option<Arc<dyn Permit>>,
+    pub pre_bind: Option<Arc<dyn PreBind>>,
+    /// Which events may lift its refusals; none declared means any may.
+    pub interest: Option<Vec<Registration<HintFn>>>,
+}
+
+macro_rules! setters {
+    ($($point:ident: $trait:ident),*) => {
+        $(pub fn $point(mut self, plugin: Arc<dyn $trait>) -> Hooks {
+            self.$point = Some(plugin);
+            self
+        })*
+    };
 }
 
 impl Hooks {
@@ -20,19 +43,164 @@ impl Hooks {
         Hooks { name, ..Hooks::default() }
     }
 
-    pub fn pre_filter(mut self, plugin: Arc<dyn PreFilter>) -> Hooks {
-        self.pre_filter = Some(plugin);
-        self
+    setters! {
+        pre_enqueue: PreEnqueue,
+        pre_filter: PreFilter,
+        filter: Filter,
+        post_filter: PostFilter,
+        score: Score,
+        reserve: Reserve,
+        permit: Permit,
+        pre_bind: PreBind
     }
 
-    pub fn filter(mut self, plugin: Arc<dyn Filter>) -> Hooks {
-        self.filter = Some(plugin);
+    /// Declares the events that may lift its refusals.
+    pub fn woken_by(mut self, registrations: Vec<Registration<HintFn>>) -> Hooks {
+        self.interest = Some(registrations);
         self
     }
+}
 
-    pub fn score(mut self, plugin: Arc<dyn Score>) -> Hooks {
-        self.score = Some(plugin);
-        self
+/// What a hint function looks at: the waiting pod, the cluster as it is now, and what changed.
+pub struct HintInput<'a> {
+    pub cluster: &'a Cluster,
+    pub pod: &'a Arc<Pod>,
+    pub event: &'a Event,
+    pub change: &'a Change,
+}
+
+/// Looks closer at an event on behalf of a pod that the plugin refused. Only asked for events it is registered for.
+pub type HintFn = Arc<dyn Fn(&HintInput<'_>) -> Hint + Send + Sync>;
+
+/// The objects behind an event.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Nothing in particular.
+    None,
+    /// A pod on a node, or one that waits; `old` is none for new ones, `new` is none for deleted ones.
+    Pod {
+        old: Option<Arc<Pod>>,
+        new: Option<Arc<Pod>>,
+    },
+    Node {
+        old: Option<Arc<Node>>,
+        new: Option<Arc<Node>>,
+    },
+    /// Any other object, by namespace (empty for cluster kinds) and name; what it says stands in the cluster.
+    Object {
+        namespace: Arc<str>,
+        name: Arc<str>,
+    },
+}
+
+/// Decides whether a pod may enter the active queue.
+pub trait PreEnqueue: Send + Sync {
+    fn admit(&self, cluster: &Cluster, pod: &Arc<Pod>) -> Result<(), Status>;
+}
+
+/// What a PostFilter plugin looks at: the failed attempt and everything needed to try variants of it.
+pub struct PostFilterInput<'a> {
+    pub cycle: &'a Cycle<'a>,
+    pub framework: &'a Framework,
+    pub prepared: &'a Prepared,
+    pub diagnosis: &'a Diagnosis,
+    pub nominated: &'a Nominated,
+    /// Nodes in visiting order.
+    pub order: &'a [Row],
+    /// The node that the pod is promised now.
+    pub nominated_row: Option<Row>,
+    pub now: Time,
+}
+
+/// What a PostFilter plugin answers.
+#[derive(Clone, Debug)]
+pub struct PostFiltered {
+    /// Success ends the search for help; Unschedulable lets the next plugin try; Unresolvable and Error stop it.
+    pub status: Status,
+    pub nominating: Nominating,
+    /// Pods that have to go first.
+    pub preemption: Option<Preemption>,
+}
+
+/// What becomes of a pod's nomination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nominating {
+    /// As it is.
+    Keep,
+    Clear,
+    Node(Row),
+}
+
+/// Room to be made on a node.
+#[derive(Clone, Debug)]
+pub struct Preemption {
+    pub row: Row,
+    /// Most important first.
+    pub victims: Vec<Arc<Pod>>,
+    /// How many of them break a disruption budget.
+    pub violations: usize,
+}
+
+/// Helps a pod that fits nowhere.
+pub trait PostFilter: Send + Sync {
+    fn help(&self, input: &PostFilterInput<'_>, random: &mut Random) -> PostFiltered;
+}
+
+/// Takes what a pod needs on the chosen node, beyond what the cluster counts by itself.
+pub trait Reserve: Send + Sync {
+    fn reserve(
+        &self,
+        cluster: &mut Cluster,
+        slots: &mut Slots,
+        pod: &Arc<Pod>,
+        row: Row,
+    ) -> Result<(), Status>;
+
+    /// Gives it back; also called when `reserve` failed or never ran, and more than once.
+    fn unreserve(&self, cluster: &mut Cluster, slots: &mut Slots, pod: &Arc<Pod>, row: Row);
+}
+
+/// A yes to binding, now or later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    Go,
+    /// Ask again when the plugin says so, at most this long.
+    Wait(Duration),
+}
+
+/// Has the last word before binding.
+pub trait Permit: Send + Sync {
+    fn permit(
+        &self,
+        cluster: &mut Cluster,
+        slots: &mut Slots,
+        pod: &Arc<Pod>,
+        row: Row,
+    ) -> Result<Permission, Status>;
+}
+
+/// Adds to what is written before a pod is bound.
+pub trait PreBind: Send + Sync {
+    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do.
+    fn plan(
+        &self,
+        cluster: &Cluster,
+        slots: &Slots,
+        pod: &Arc<Pod>,
+        row: Row,
+        plan: &mut BindPlan,
+    ) -> Result<(), Status>;
+
+    /// Whether what was written has taken effect, so that the pod can be bound. Asked after the writes, whenever a
+    /// volume object changes, until true, an error, or the time is up.
+    fn is_settled(
+        &self,
+        _cluster: &Cluster,
+        _slots: &Slots,
+        _pod: &Arc<Pod>,
+        _row: Row,
+    ) -> Result<bool, Status> {
+        Ok(true)
     }
 }
 

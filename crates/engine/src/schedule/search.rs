@@ -1,8 +1,11 @@
 //! Which nodes can take the pod.
 
-use super::{Attempt, Framework, LeftOut, Nominated};
+use std::sync::Arc;
+
+use super::{Attempt, Framework, LeftOut, Nominated, Sampling};
 use crate::cluster::Row;
 use crate::framework::{Code, Cycle, Delta, NodeView, PluginName, Preparation, Sieve, Status};
+use crate::pod::Pod;
 
 /// Below this many nodes all are looked at.
 const NODES_MIN: usize = 100;
@@ -10,7 +13,8 @@ const NODES_MIN: usize = 100;
 const PERCENT_MIN: usize = 5;
 
 /// What looking at the pod alone brought.
-pub(super) struct Prepared {
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
     /// Filters that have nothing to say about this pod.
     skipped: Vec<PluginName>,
     /// The nodes that come into question, when plugins named some.
@@ -46,8 +50,11 @@ pub fn nodes_to_find(nodes: usize, percentage: i64) -> usize {
 }
 
 /// Asks every plugin that looks at the pod first.
-pub(super) fn prepare(framework: &Framework, cycle: &mut Cycle<'_>) -> Result<Prepared, Refused> {
-    let mut prepared = Prepared { skipped: Vec::new(), only: None, narrowing: Vec::new() };
+pub(super) fn prepare(
+    framework: &Framework,
+    cycle: &mut Cycle<'_>,
+    prepared: &mut Prepared,
+) -> Result<(), Refused> {
     let mut refusal: Option<Status> = None;
     for hooks in &framework.pre_filters {
         let Some(plugin) = &hooks.pre_filter else { continue };
@@ -68,7 +75,7 @@ pub(super) fn prepare(framework: &Framework, cycle: &mut Cycle<'_>) -> Result<Pr
     }
     match refusal {
         Some(status) => Err(Refused::Pod(status)),
-        None => Ok(prepared),
+        None => Ok(()),
     }
 }
 
@@ -108,6 +115,9 @@ pub(super) fn run(
     prepared: &Prepared,
 ) -> Result<Found, Status> {
     let all = attempt.order.len();
+    if let Some(found) = nominated_first(attempt, cycle, prepared) {
+        return Ok(found);
+    }
     let candidates: Vec<Row> = match &prepared.only {
         None => attempt.order.to_vec(),
         Some(only) => attempt.order.iter().copied().filter(|row| only.contains(row)).collect(),
@@ -116,7 +126,10 @@ pub(super) fn run(
     let count = candidates.len();
     let wanted = match attempt.framework.scores.is_empty() {
         true => count.min(1),
-        false => nodes_to_find(count, attempt.framework.percentage),
+        false => match attempt.framework.sampling {
+            Sampling::All => count,
+            Sampling::Percent(percentage) => nodes_to_find(count, percentage),
+        },
     };
     let begin = if count == 0 { 0 } else { *attempt.start % count };
     let visiting = candidates[begin..].iter().chain(&candidates[..begin]).copied();
@@ -142,6 +155,19 @@ pub(super) fn run(
     }
 }
 
+/// The node that the pod is promised, if it takes the pod. Spec: scheduler-core 3.2.5.
+fn nominated_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared) -> Option<Found> {
+    let row = attempt.nominated_row.filter(|row| attempt.order.contains(row))?;
+    if prepared.only.as_ref().is_some_and(|only| !only.contains(&row)) {
+        return None;
+    }
+    let nominated = attempt.nominated;
+    let verdict =
+        attempt.framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default());
+    verdict.ok()?;
+    Some(Found { feasible: vec![row], sieve: Sieve::default(), left_out: LeftOut::default() })
+}
+
 fn filter(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sieve: &mut Sieve) {
     let mut held_back = Vec::new();
     let order = sieve.left().to_vec();
@@ -154,33 +180,58 @@ fn filter(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sieve: 
         }
     }
     for row in held_back {
-        let verdict = beside_nominated(attempt.framework, attempt.nominated, cycle, prepared, row);
+        let verdict = attempt.framework.check_beside_nominated(
+            attempt.nominated,
+            prepared,
+            cycle,
+            row,
+            &Delta::default(),
+        );
         sieve.judge(row, verdict);
         // Back to visiting order, which decides among equals.
         sieve.sort_left_by_key(|row| order.iter().position(|known| *known == row));
     }
 }
 
-/// The node must take the pod with and without the pods it was promised to. Spec: scheduler-core 3.2.7.
-fn beside_nominated(
-    framework: &Framework,
-    nominated: &Nominated,
-    cycle: &Cycle<'_>,
-    prepared: &Prepared,
-    row: Row,
-) -> Result<(), Status> {
-    let mut supposed = cycle.clone();
-    let mut delta = Delta::default();
-    for other in nominated.before(cycle.pod, row) {
-        delta.add(other);
-        for hooks in framework.pre_filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
+impl Framework {
+    /// The cycle's state as if `other` were on `row` too.
+    pub fn suppose_added(&self, prepared: &Prepared, cycle: &mut Cycle<'_>, other: &Arc<Pod>, row: Row) {
+        for hooks in self.pre_filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
             if let Some(plugin) = &hooks.pre_filter {
-                plugin.add_pod(&mut supposed, other, row);
+                plugin.add_pod(cycle, other, row);
             }
         }
     }
-    check(framework, prepared, &supposed, &NodeView::supposing(cycle.cluster, row, &delta))?;
-    check(framework, prepared, cycle, &NodeView::of(cycle.cluster, row))
+
+    /// The cycle's state as if `other` were not on `row`.
+    pub fn suppose_removed(&self, prepared: &Prepared, cycle: &mut Cycle<'_>, other: &Arc<Pod>, row: Row) {
+        for hooks in self.pre_filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
+            if let Some(plugin) = &hooks.pre_filter {
+                plugin.remove_pod(cycle, other, row);
+            }
+        }
+    }
+
+    /// All filters on one node as it is supposed to be, up to the first that refuses; with the pods that are
+    /// promised the node and without them.
+    pub fn check_beside_nominated(
+        &self,
+        nominated: &Nominated,
+        prepared: &Prepared,
+        cycle: &Cycle<'_>,
+        row: Row,
+        delta: &Delta,
+    ) -> Result<(), Status> {
+        if nominated.before(cycle.pod, row).next().is_some() {
+            let (mut supposed, mut delta) = (cycle.clone(), delta.clone());
+            for other in nominated.before(cycle.pod, row) {
+                delta.add(other);
+                self.suppose_added(prepared, &mut supposed, other, row);
+            }
+            check(self, prepared, &supposed, &NodeView::supposing(cycle.cluster, row, &delta))?;
+        }
+        check(self, prepared, cycle, &NodeView::supposing(cycle.cluster, row, delta))
+    }
 }
 
 /// All filters on one node, up to the first that refuses.

@@ -34,6 +34,7 @@ fn framework() -> Framework {
         ],
         scores: vec![(taints, 3), (affinity, 2), (fit, 1), (balanced, 1), (image_locality::build(), 1)],
         ties: Ties::Heap,
+        sampling: Sampling::Percent(0),
         ..Framework::default()
     }
 }
@@ -83,6 +84,8 @@ impl World {
             order: &order,
             start: &mut self.start,
             random: &mut self.random,
+            nominated_row: None,
+            now: Time::default(),
         };
         attempt.run(&self.cluster, pod)
     }
@@ -94,7 +97,7 @@ impl World {
 
     fn message(&mut self, pod: &Arc<Pod>) -> String {
         match self.attempt(pod) {
-            Err(Failure::Unfit(diagnosis)) => diagnosis.message(),
+            Err(Failure::Unfit(unfit)) => unfit.message(),
             Err(Failure::NoNodes) => "no nodes available to schedule pods".to_owned(),
             other => panic!("{other:?}"),
         }
