@@ -11,6 +11,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
+use crate::engine::input::{self, StorageKind};
 use crate::intern::{Names, Sym};
 use crate::pod::term::PodSet;
 use crate::pod::{Class, Compiler, Pod};
@@ -22,10 +23,12 @@ pub mod matching;
 mod node;
 pub mod order;
 mod recount;
+pub mod storage;
 
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
 pub use node::{Node, TaintSet};
+pub use storage::{Storage, StorageChange};
 
 /// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,6 +60,7 @@ pub struct Cluster {
     images: HashMap<Sym, Image>,
     domains: domains::Domains,
     matching: matching::Matching,
+    storage: storage::Storage,
     log: ChangeLog,
 }
 
@@ -279,6 +283,30 @@ impl Cluster {
         self.matching.set_namespace(name, labels, &self.names, &self.domains);
     }
 
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// For plugins that reserve volumes.
+    pub fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
+    }
+
+    /// A volume, a claim or one of the objects around them came or changed. None when that is no news.
+    pub fn set_storage(&mut self, object: &input::Storage) -> Option<StorageChange> {
+        self.storage.set(object)
+    }
+
+    /// One of them went. None when nobody knew it.
+    pub fn remove_storage(
+        &mut self,
+        kind: StorageKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<StorageChange> {
+        self.storage.remove(kind, namespace, name)
+    }
+
     fn count_matches(&mut self, row: Row, pod: &Arc<Pod>, by: i64) {
         for key in matching::Matching::held_keys(&pod.class).collect::<Vec<Sym>>() {
             self.follow_key(key);
@@ -290,6 +318,7 @@ impl Cluster {
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, 1);
         self.columns.add(row, &pod.class.requests, 1, &self.resources);
+        self.storage.count_uses(row, &pod.class, true);
         self.nodes[row.index()].pods.add(pod);
         self.touch(row);
     }
@@ -298,6 +327,7 @@ impl Cluster {
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
         self.columns.add(row, &pod.class.requests, -1, &self.resources);
+        self.storage.count_uses(row, &pod.class, false);
         self.nodes[row.index()].pods.remove(pod);
         self.touch(row);
         self.drop_ghost(row);

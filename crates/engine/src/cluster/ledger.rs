@@ -129,7 +129,7 @@ impl Cluster {
 
     fn replace_record(&mut self, pod: Arc<Pod>, row: Row) {
         let lists = &mut self.nodes[row.index()].pods;
-        for list in [&mut lists.all, &mut lists.with_ports] {
+        for list in [&mut lists.all, &mut lists.with_ports, &mut lists.with_volumes] {
             if let Some(known) = list.iter_mut().find(|known| known.uid == pod.uid) {
                 *known = pod.clone();
             }

@@ -36,6 +36,8 @@ pub struct PodsOnNode {
     pub all: Vec<Arc<Pod>>,
     /// Pods that keep a port of the host.
     pub with_ports: Vec<Arc<Pod>>,
+    /// Pods with volumes that placement depends on.
+    pub with_volumes: Vec<Arc<Pod>>,
 }
 
 impl PodsOnNode {
@@ -43,11 +45,14 @@ impl PodsOnNode {
         if !pod.class.ports.is_empty() {
             self.with_ports.push(pod.clone());
         }
+        if !pod.class.volumes.is_empty() {
+            self.with_volumes.push(pod.clone());
+        }
         self.all.push(pod.clone());
     }
 
     pub(super) fn remove(&mut self, pod: &Arc<Pod>) {
-        for list in [&mut self.all, &mut self.with_ports] {
+        for list in [&mut self.all, &mut self.with_ports, &mut self.with_volumes] {
             if let Some(at) = list.iter().position(|known| known.uid == pod.uid) {
                 list.swap_remove(at);
             }

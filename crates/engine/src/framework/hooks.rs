@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::event::Event;
 use super::hint::{Hint, Registration};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
-use crate::cluster::{Cluster, Node, Row};
+use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
 use crate::random::Random;
@@ -86,6 +86,8 @@ pub enum Change {
         old: Option<Arc<Node>>,
         new: Option<Arc<Node>>,
     },
+    /// A volume, a claim or one of the objects around them.
+    Storage(Arc<StorageChange>),
     /// Any other object, by namespace (empty for cluster kinds) and name; what it says stands in the cluster.
     Object {
         namespace: Arc<str>,
@@ -181,7 +183,8 @@ pub trait Permit: Send + Sync {
 
 /// Adds to what is written before a pod is bound.
 pub trait PreBind: Send + Sync {
-    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do.
+    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do. A
+    /// plugin that has to wait, even without a write, sets `settles_until`.
     fn plan(
         &self,
         cluster: &Cluster,
@@ -189,6 +192,7 @@ pub trait PreBind: Send + Sync {
         pod: &Arc<Pod>,
         row: Row,
         plan: &mut BindPlan,
+        now: Time,
     ) -> Result<(), Status>;
 
     /// Whether what was written has taken effect, so that the pod can be bound. Asked after the writes, whenever a
@@ -201,6 +205,11 @@ pub trait PreBind: Send + Sync {
         _row: Row,
     ) -> Result<bool, Status> {
         Ok(true)
+    }
+
+    /// What to say when the time is up before it settled.
+    fn overdue(&self) -> Status {
+        Status::error("", "context deadline exceeded")
     }
 }
 
