@@ -191,8 +191,8 @@ pub trait PreBind: Send + Sync {
         slots: &Slots,
         pod: &Arc<Pod>,
         row: Row,
-        plan: &mut BindPlan,
         now: Time,
+        plan: &mut BindPlan,
     ) -> Result<(), Status>;
 
     /// Whether what was written has taken effect, so that the pod can be bound. Asked after the writes, whenever a
@@ -205,11 +205,6 @@ pub trait PreBind: Send + Sync {
         _row: Row,
     ) -> Result<bool, Status> {
         Ok(true)
-    }
-
-    /// What to say when the time is up before it settled.
-    fn overdue(&self) -> Status {
-        Status::error("", "context deadline exceeded")
     }
 }
 

@@ -154,8 +154,8 @@ impl PreBind for VolumeBinding {
         slots: &Slots,
         _pod: &Arc<Pod>,
         row: Row,
-        plan: &mut BindPlan,
         now: Time,
+        plan: &mut BindPlan,
     ) -> Result<(), Status> {
         let Some(reserved) = slots.get::<Reserved>().filter(|reserved| !reserved.is_empty()) else {
             return Ok(());
@@ -182,18 +182,11 @@ impl PreBind for VolumeBinding {
         row: Row,
     ) -> Result<bool, Status> {
         match slots.get::<Reserved>() {
-            Some(reserved) => settle::is_settled(cluster, reserved, row).map_err(|why| binding_failed(&why)),
+            Some(reserved) => settle::is_settled(cluster, reserved, row)
+                .map_err(|why| Status::error(NAME, format!("binding volumes: {why}"))),
             None => Ok(true),
         }
     }
-
-    fn overdue(&self) -> Status {
-        binding_failed("context deadline exceeded")
-    }
-}
-
-fn binding_failed(why: &str) -> Status {
-    Status::error(NAME, format!("binding volumes: {why}"))
 }
 
 /// Matching only chooses objects that are still kept whole.
