@@ -15,3 +15,6 @@ pub mod taint_toleration;
 pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
+
+#[cfg(test)]
+mod volume_world;
