@@ -17,4 +17,4 @@ pub mod volume_restrictions;
 pub mod volume_zone;
 
 #[cfg(test)]
-mod volume_world;
+pub(crate) mod volume_world;

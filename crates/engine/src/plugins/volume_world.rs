@@ -201,7 +201,7 @@ impl World {
 }
 
 /// A pod's volumes that are these claims.
-pub(super) fn mounts(claims: &[&str]) -> Value {
+pub(crate) fn mounts(claims: &[&str]) -> Value {
     let volume = |(i, claim): (usize, &&str)| json!({"name": format!("v{i}"), "persistentVolumeClaim": {"claimName": claim}});
     claims.iter().enumerate().map(volume).collect()
 }
