@@ -15,6 +15,7 @@ mod compile;
 pub mod term;
 
 pub use compile::Compiler;
+pub(crate) use compile::constraint_without_pods;
 pub use term::{PodTerm, SpreadConstraint, WeightedTerm};
 
 /// `namespace/name`.
@@ -48,6 +49,21 @@ pub struct Pod {
     pub generation: i64,
     /// For noticing that an update changes nothing.
     pub revision: Box<str>,
+    /// Where another scheduler wants it to go; most pods have none.
+    pub hint: Option<Arc<NodeHint>>,
+}
+
+/// What the annotation for SchedulingHint says. Spec: scheduler-core 9.16.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeHint {
+    Nodes {
+        /// Only these; empty means any.
+        only: Box<[Box<str>]>,
+        /// These first, in this order.
+        preferred: Box<[Box<str>]>,
+    },
+    /// It cannot be read, for this reason.
+    Unreadable(Box<str>),
 }
 
 /// Everything about a pod that scheduling looks at, shared by all pods alike.
@@ -104,6 +120,7 @@ pub struct HostPort {
 /// The controller of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
+    pub api_version: Box<str>,
     pub kind: Box<str>,
     pub name: Box<str>,
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
-use koord_api::pod::resource_list;
 use koord_api::resource::{ResourceTable, ResourceVector};
+use koord_api::transform::allocatable;
 
 use crate::intern::{Names, Sym};
 use crate::pod::Pod;
@@ -67,7 +67,8 @@ impl Node {
         }
         images.sort_unstable();
         images.dedup_by_key(|(name, _)| *name);
-        let list = resource_list(status.and_then(|s| s.allocatable.as_ref()));
+        // What the node keeps for itself is off from here on, so that fit, scores and preemption agree.
+        let list = allocatable(object);
         let conditions = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
         Node {
             name: metadata.name.as_deref().unwrap_or_default().into(),
@@ -81,6 +82,25 @@ impl Node {
             allocatable: ResourceVector::from_list(&list, resources),
             images,
             conditions: conditions.map(|c| (c.type_.as_str().into(), c.status.as_str().into())).collect(),
+            pods: PodsOnNode::default(),
+        }
+    }
+
+    /// What the object says, without the pods that are counted: what an event carries.
+    pub fn facts(&self) -> Node {
+        let Node { name, is_real, labels, annotations, taints, taint_set, is_unschedulable, .. } = self;
+        Node {
+            name: name.clone(),
+            is_real: *is_real,
+            labels: labels.clone(),
+            annotations: annotations.clone(),
+            taints: taints.clone(),
+            taint_set: *taint_set,
+            is_unschedulable: *is_unschedulable,
+            allocatable: self.allocatable.clone(),
+            images: self.images.clone(),
+            conditions: self.conditions.clone(),
+            zone: self.zone.clone(),
             pods: PodsOnNode::default(),
         }
     }
