@@ -12,9 +12,10 @@ use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
 use crate::engine::input::{Workload, WorkloadKind};
+use crate::framework::PluginName;
 use crate::intern::{Names, Sym};
 use crate::pod::term::PodSet;
-use crate::pod::{Class, Compiler, Pod};
+use crate::pod::{Class, Compiler, Pod, PodKey};
 use crate::profile::args::DefaultConstraints;
 
 pub mod columns;
@@ -62,6 +63,18 @@ pub struct Cluster {
     matching: matching::Matching,
     workloads: workloads::Workloads,
     log: ChangeLog,
+    wishes: Vec<Wish>,
+}
+
+/// What a plugin wants done to other pods than the one it is asked about; carried out right after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Lets a pod go on that waits at Permit for this plugin.
+    Allow { uid: Box<str>, plugin: PluginName },
+    /// Ends the wait of a pod at Permit.
+    Reject { uid: Box<str>, plugin: PluginName, message: String },
+    /// Tries a waiting pod soon.
+    Activate { key: PodKey, uid: Box<str> },
 }
 
 /// An image that some nodes have.
@@ -120,6 +133,11 @@ impl Cluster {
     /// Nodes in the order they are visited; ghosts are not among them.
     pub fn visiting_order(&mut self) -> &[Row] {
         self.order.rows()
+    }
+
+    /// The same, as of the last call of `visiting_order`.
+    pub fn visited(&self) -> &[Row] {
+        self.order.last_rows()
     }
 
     /// How many nodes there are, ghosts left out.
@@ -305,12 +323,6 @@ impl Cluster {
         self.workloads.default_spread(class, &self.names)
     }
 
-    /// A node as its object says, for events; none for ghosts.
-    pub fn node_facts(&self, name: &str) -> Option<Arc<Node>> {
-        let node = self.node(self.row(name)?);
-        node.is_real.then(|| Arc::new(node.facts()))
-    }
-
     /// A namespace has these labels now.
     pub fn set_namespace(&mut self, name: &str, labels: std::collections::BTreeMap<String, String>) {
         self.matching.set_namespace(name, labels, &self.names, &self.domains);
@@ -338,6 +350,14 @@ impl Cluster {
         self.nodes[row.index()].pods.remove(pod);
         self.touch(row);
         self.drop_ghost(row);
+    }
+
+    pub fn wish(&mut self, wish: Wish) {
+        self.wishes.push(wish);
+    }
+
+    pub(crate) fn take_wishes(&mut self) -> Vec<Wish> {
+        std::mem::take(&mut self.wishes)
     }
 
     /// Amounts of a row as a vector, for explanations and tests.

@@ -23,7 +23,7 @@ pub struct Node {
     pub allocatable: ResourceVector,
     /// Image name and size.
     pub images: Vec<(Sym, i64)>,
-    /// Type and status of each condition: what waking pods looks at.
+    /// Type and status of each condition, ascending: what waking pods looks at.
     pub conditions: Vec<(Box<str>, Box<str>)>,
     /// Region and zone, as the order of nodes groups them.
     pub zone: Box<str>,
@@ -56,6 +56,24 @@ impl PodsOnNode {
 }
 
 impl Node {
+    /// A copy without the pods.
+    pub fn without_pods(&self) -> Node {
+        Node {
+            name: self.name.clone(),
+            is_real: self.is_real,
+            labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
+            taints: self.taints.clone(),
+            taint_set: self.taint_set,
+            is_unschedulable: self.is_unschedulable,
+            allocatable: self.allocatable.clone(),
+            images: self.images.clone(),
+            conditions: self.conditions.clone(),
+            zone: self.zone.clone(),
+            pods: PodsOnNode::default(),
+        }
+    }
+
     pub(super) fn read(object: &core::Node, names: &mut Names, resources: &mut ResourceTable) -> Node {
         let metadata = &object.metadata;
         let (spec, status) = (object.spec.as_ref(), object.status.as_ref());
@@ -70,6 +88,9 @@ impl Node {
         // What the node keeps for itself is off from here on, so that fit, scores and preemption agree.
         let list = allocatable(object);
         let conditions = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
+        let mut conditions: Vec<(Box<str>, Box<str>)> =
+            conditions.map(|c| (c.type_.as_str().into(), c.status.as_str().into())).collect();
+        conditions.sort();
         Node {
             name: metadata.name.as_deref().unwrap_or_default().into(),
             is_real: true,
@@ -81,26 +102,7 @@ impl Node {
             is_unschedulable: spec.and_then(|s| s.unschedulable).unwrap_or(false),
             allocatable: ResourceVector::from_list(&list, resources),
             images,
-            conditions: conditions.map(|c| (c.type_.as_str().into(), c.status.as_str().into())).collect(),
-            pods: PodsOnNode::default(),
-        }
-    }
-
-    /// What the object says, without the pods that are counted: what an event carries.
-    pub fn facts(&self) -> Node {
-        let Node { name, is_real, labels, annotations, taints, taint_set, is_unschedulable, .. } = self;
-        Node {
-            name: name.clone(),
-            is_real: *is_real,
-            labels: labels.clone(),
-            annotations: annotations.clone(),
-            taints: taints.clone(),
-            taint_set: *taint_set,
-            is_unschedulable: *is_unschedulable,
-            allocatable: self.allocatable.clone(),
-            images: self.images.clone(),
-            conditions: self.conditions.clone(),
-            zone: self.zone.clone(),
+            conditions,
             pods: PodsOnNode::default(),
         }
     }

@@ -1,0 +1,1 @@
+//! Whole histories: events in, commands out.
