@@ -270,12 +270,12 @@ impl Cluster {
             }
         }
         for constraint in &class.spread {
-            self.follow(&Arc::new(constraint.pods(&class.namespace)), constraint.topology_key);
+            self.follow(&constraint.pods, constraint.topology_key);
         }
         // What is followed once is followed for good, so a spread that was known before needs nothing.
         if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
             for constraint in &spread.constraints {
-                self.follow(&spread.pods, constraint.topology_key);
+                self.follow(&constraint.pods, constraint.topology_key);
             }
         }
         self.matching.meant_by(class, &self.names);

@@ -22,7 +22,6 @@ use crate::profile::args::DefaultConstraints;
 pub struct DefaultSpread {
     /// In the order of the configuration; all of them count the same pods.
     pub constraints: Box<[SpreadConstraint]>,
-    pub pods: Arc<PodSet>,
     /// They are the built-in ones, which leave nodes without the label in.
     pub is_system: bool,
 }
@@ -215,13 +214,13 @@ fn soft(key: &str, max_skew: i32) -> core::TopologySpreadConstraint {
 
 impl ProfileDefaults {
     fn with(&self, selector: Selector, class: &Class) -> DefaultSpread {
-        let constraints: Box<[SpreadConstraint]> = self
-            .constraints
-            .iter()
-            .map(|constraint| SpreadConstraint { selector: selector.clone(), ..constraint.clone() })
-            .collect();
-        let pods = constraints[0].pods(&class.namespace);
-        DefaultSpread { constraints, pods: Arc::new(pods), is_system: self.is_system }
+        let pods = Arc::new(PodSet::within(&class.namespace, selector));
+        let with_pods =
+            |constraint: &SpreadConstraint| SpreadConstraint { pods: pods.clone(), ..constraint.clone() };
+        DefaultSpread {
+            constraints: self.constraints.iter().map(with_pods).collect(),
+            is_system: self.is_system,
+        }
     }
 }
 

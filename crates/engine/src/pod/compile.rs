@@ -316,7 +316,7 @@ impl Terms<'_> {
         let constraints = spec.topology_spread_constraints.iter().flatten();
         constraints
             .map(|constraint| SpreadConstraint {
-                selector: spread_selector(constraint, labels),
+                pods: Arc::new(PodSet::within(self.namespace, spread_selector(constraint, labels))),
                 ..constraint_without_pods(constraint, self.names)
             })
             .collect()
@@ -333,7 +333,7 @@ pub(crate) fn constraint_without_pods(
         max_skew: i64::from(constraint.max_skew),
         min_domains: i64::from(constraint.min_domains.unwrap_or(1)),
         is_hard: constraint.when_unsatisfiable == "DoNotSchedule",
-        selector: Selector::nothing(),
+        pods: Arc::new(PodSet::within(&"".into(), Selector::nothing())),
         honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
         honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
     }
