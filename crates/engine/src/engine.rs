@@ -111,6 +111,10 @@ impl Engine {
             plugins: Default::default(),
             waiting: HashMap::new(),
         };
+        for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
+            let defaults = &profile.args.pod_topology_spread.default_constraints;
+            world.cluster.set_default_spread(&profile.scheduler_name, defaults);
+        }
         let profiles = world.queue_profiles();
         let queue_options = queue::Options {
             initial_backoff: options.initial_backoff,
@@ -152,7 +156,10 @@ impl Engine {
                 self.expire(now);
             }
             Input::Budget { .. } | Input::BudgetGone { .. } => {}
-            Input::Workload { .. } | Input::WorkloadGone { .. } => {}
+            Input::Workload { object } => self.world.cluster.set_workload(&object),
+            Input::WorkloadGone { kind, namespace, name } => {
+                self.world.cluster.remove_workload(kind, &namespace, &name);
+            }
             Input::Storage { object } => {
                 let change = self.world.cluster.set_storage(&object);
                 self.storage_changed(now, change);

@@ -74,7 +74,9 @@ fn build(name: &str, args: &Args) -> Option<Hooks> {
         node_volume_limits::NAME => node_volume_limits::build(),
         volume_binding::NAME => volume_binding::build(&args.volume_binding),
         volume_zone::NAME => volume_zone::build(),
-        pod_topology_spread::NAME => pod_topology_spread::build(),
+        pod_topology_spread::NAME => {
+            pod_topology_spread::build(&args.pod_topology_spread.default_constraints)
+        }
         inter_pod_affinity::NAME => inter_pod_affinity::build(inter_pod_affinity::Args {
             hard_pod_affinity_weight: args.inter_pod_affinity.hard_pod_affinity_weight.get(),
             ignore_preferred_terms_of_existing_pods: args

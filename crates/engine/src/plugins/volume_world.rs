@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::registry::{self, Manner};
+use super::testing::merged;
 use crate::cluster::{Cluster, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::engine::input::{Storage, StorageKind};
@@ -15,7 +16,7 @@ use crate::framework::{Change, HintInput, Hooks, Slots, Status};
 use crate::pod::Pod;
 use crate::profile::Profile;
 use crate::random::Random;
-use crate::schedule::{Attempt, Choice, Failure, Framework, Nominated, Sampling, Ties, Unfit};
+use crate::schedule::{Attempt, Choice, Failure, Framework, Nominated, Sampling, Ties};
 use crate::time::Time;
 
 pub(super) struct World {
@@ -60,9 +61,10 @@ impl World {
     }
 
     pub(super) fn class(&mut self, name: &str, mode: &str, provisioner: &str, rest: Value) -> StorageChange {
-        let mut object =
-            json!({"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode});
-        merge(&mut object, rest);
+        let object = merged(
+            json!({"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}),
+            &rest,
+        );
         self.put(StorageKind::StorageClass, object)
     }
 
@@ -72,31 +74,39 @@ impl World {
     }
 
     pub(super) fn claim(&mut self, name: &str, rest: Value) -> StorageChange {
-        let mut object = json!({"metadata": {"name": name, "namespace": "d"}, "spec": {"accessModes": ["ReadWriteOnce"],
-            "storageClassName": "w", "resources": {"requests": {"storage": "5Gi"}}}, "status": {"phase": "Pending"}});
-        merge(&mut object, rest);
+        let object = merged(
+            json!({"metadata": {"name": name, "namespace": "d"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "storageClassName": "w", "resources": {"requests": {"storage": "5Gi"}}}, "status": {"phase": "Pending"}}),
+            &rest,
+        );
         self.put(StorageKind::PersistentVolumeClaim, object)
     }
 
     pub(super) fn bound_claim(&mut self, name: &str, volume: &str, rest: Value) {
-        let mut object = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
-            "spec": {"volumeName": volume}, "status": {"phase": "Bound"}});
-        merge(&mut object, rest);
+        let object = merged(
+            json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": volume}, "status": {"phase": "Bound"}}),
+            &rest,
+        );
         self.claim(name, object);
     }
 
     pub(super) fn volume(&mut self, name: &str, size: &str, rest: Value) -> StorageChange {
-        let mut object = json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
-            "storageClassName": "w", "capacity": {"storage": size}}, "status": {"phase": "Available"}});
-        merge(&mut object, rest);
+        let object = merged(
+            json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "storageClassName": "w", "capacity": {"storage": size}}, "status": {"phase": "Available"}}),
+            &rest,
+        );
         self.put(StorageKind::PersistentVolume, object)
     }
 
     /// A pod with these volumes; `d/p` with UID `p` by the name `p`.
     pub(super) fn pod(&mut self, name: &str, volumes: Value, rest: Value) -> Arc<Pod> {
-        let mut object = json!({"metadata": {"name": name, "namespace": "d", "uid": name},
-            "spec": {"containers": [{"name": "c"}], "volumes": volumes}});
-        merge(&mut object, rest);
+        let object = merged(
+            json!({"metadata": {"name": name, "namespace": "d", "uid": name},
+            "spec": {"containers": [{"name": "c"}], "volumes": volumes}}),
+            &rest,
+        );
         Arc::new(self.cluster.compile(&serde_json::from_value(object).unwrap()))
     }
 
@@ -125,9 +135,10 @@ impl World {
         attempt.run(&self.cluster, pod)
     }
 
-    pub(super) fn unfit(&mut self, pod: &Arc<Pod>) -> Unfit {
+    /// Nodes that refused the pod and where taking other pods away might help.
+    pub(super) fn curable(&mut self, pod: &Arc<Pod>) -> Vec<Row> {
         match self.attempt(pod) {
-            Err(Failure::Unfit(unfit)) => *unfit,
+            Err(Failure::Unfit(unfit)) => unfit.diagnosis.curable(self.cluster.visiting_order()),
             other => panic!("{other:?}"),
         }
     }
@@ -210,17 +221,6 @@ pub(crate) fn mounts(claims: &[&str]) -> Value {
 pub(super) fn only_on(key: &str, values: &[&str]) -> Value {
     json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]}}})
-}
-
-pub(super) fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
-    }
 }
 
 pub(super) fn storage(kind: StorageKind, object: Value) -> Storage {

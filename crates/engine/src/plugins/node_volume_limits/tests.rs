@@ -64,7 +64,7 @@ fn a_node_takes_so_many_volumes() {
     world.place("p2", "b", mounts(&["c2"]));
     let pod = world.pod_of("p", &["new"]);
     assert_eq!(world.verdict(&pod), EXCEEDED, "scheduler-core#6.11.V16");
-    assert_eq!(world.unfit(&pod).diagnosis.curable().len(), 2, "scheduler-core#6.11.V16");
+    assert_eq!(world.curable(&pod).len(), 2, "scheduler-core#6.11.V16");
     let same = world.pod_of("q", &["c1"]);
     assert_eq!(world.verdict(&same), "a", "scheduler-core#6.11.V16 the same volume again");
     let other = world.pod_of("r", &["other"]);

@@ -7,6 +7,7 @@ use crate::cluster::storage::StorageChange;
 use crate::engine::input::StorageKind;
 use crate::framework::Code;
 use crate::framework::event::{Action, Event, Resource};
+use crate::plugins::testing::merged;
 use crate::plugins::volume_world::{NOW, World, mounts, only_on};
 use crate::schedule::Failure;
 
@@ -27,10 +28,9 @@ fn tracked(world: &mut World) {
 }
 
 fn capacity(world: &mut World, zone: &str, rest: Value) -> StorageChange {
-    let mut object = json!({"metadata": {"name": zone, "namespace": "csi"}, "storageClassName": "w",
+    let object = json!({"metadata": {"name": zone, "namespace": "csi"}, "storageClassName": "w",
         "nodeTopology": {"matchLabels": {ZONE: zone}}});
-    crate::plugins::volume_world::merge(&mut object, rest);
-    world.put(StorageKind::CsiStorageCapacity, object)
+    world.put(StorageKind::CsiStorageCapacity, merged(object, &rest))
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn worked_examples() {
             if world.cluster.storage().claim("d", "e").is_some() { &["c", "e"] } else { &["c"] };
         let pod = world.pod_of("p", claims);
         assert_eq!(world.verdict(&pod), *want, "{name}");
-        if let Err(Failure::Unfit(unfit)) = world.attempt(&pod) {
-            assert!(unfit.diagnosis.curable().is_empty(), "{name}: no pod in the way");
+        if matches!(world.attempt(&pod), Err(Failure::Unfit(_))) {
+            assert!(world.curable(&pod).is_empty(), "{name}: no pod in the way");
         }
     }
 }

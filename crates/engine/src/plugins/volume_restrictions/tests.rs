@@ -43,8 +43,7 @@ fn a_disk_is_mounted_once() {
         let want = if fits { "a" } else { "1 node(s) had no available disk" };
         assert_eq!(world.verdict(&pod), want, "{name}");
         if !fits {
-            let unfit = world.unfit(&pod);
-            assert_eq!(unfit.diagnosis.curable(), [world.row("a")], "{name}: the other can be taken away");
+            assert_eq!(world.curable(&pod), [world.row("a")], "{name}: the other can be taken away");
         }
     }
 }
@@ -67,7 +66,7 @@ fn a_claim_for_one_pod_is_mounted_once() {
     assert_eq!(world.verdict(&pod), "a b");
     let holder = world.place("holder", "a", mounts(&["c"]));
     assert_eq!(world.verdict(&pod), IN_USE, "scheduler-core#6.11.V17");
-    assert_eq!(world.unfit(&pod).diagnosis.curable().len(), 2, "scheduler-core#6.11.V17");
+    assert_eq!(world.curable(&pod).len(), 2, "scheduler-core#6.11.V17");
     // A ghost's pods are nobody's concern.
     assert!(world.cluster.remove_node("a"));
     assert_eq!(world.verdict(&pod), "b");
@@ -89,7 +88,7 @@ struct Removal {
 
 impl PostFilter for Removal {
     fn help(&self, input: &PostFilterInput<'_>, _: &mut Random) -> PostFiltered {
-        for row in input.diagnosis.curable() {
+        for row in input.diagnosis.curable(input.order) {
             let (mut cycle, mut delta) = (input.cycle.clone(), Delta::default());
             for pod in self.pods.iter().filter(|pod| input.cycle.cluster.held(&pod.uid).unwrap().row == row) {
                 delta.remove(pod);

@@ -25,7 +25,7 @@ fn a_volume_is_mounted_in_its_zone() {
         let pod = world.pod_of("p", &["c"]);
         assert_eq!(world.verdict(&pod), want, "{name}");
         if want == no_zone {
-            assert!(world.unfit(&pod).diagnosis.curable().is_empty(), "{name}");
+            assert!(world.curable(&pod).is_empty(), "{name}");
             world.node("plain", json!({}));
             assert_eq!(world.verdict(&pod), "plain", "{name}: a node that says nothing passes");
         }
