@@ -52,7 +52,10 @@ struct Run {
 
 impl Run {
     fn new() -> Run {
-        let options = Options::new(vec![Profile::standard("default-scheduler")]);
+        // Picks among equals as kube-scheduler most often did, so that pods seldom have to be moved afterwards: moving
+        // one wakes others, which then wait longer than they did in the recording.
+        let options =
+            Options { parallelism: 1, ..Options::new(vec![Profile::standard("default-scheduler")]) };
         let engine = Engine::new(&options).unwrap();
         let mut run = Run {
             engine,
