@@ -7,10 +7,16 @@ pub mod node_affinity;
 pub mod node_name;
 pub mod node_ports;
 pub mod node_resources_fit;
+pub mod node_resources_fit_plus;
 pub mod node_unschedulable;
 pub mod pod_topology_spread;
 pub mod registry;
+pub mod scarce_resource_avoidance;
+pub mod scheduling_gates;
+pub mod scheduling_hint;
 pub mod taint_toleration;
 
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

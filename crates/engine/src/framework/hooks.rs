@@ -19,6 +19,7 @@ pub struct Hooks {
     pub name: PluginName,
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
     pub pre_filter: Option<Arc<dyn PreFilter>>,
+    pub prefer: Option<Arc<dyn Prefer>>,
     pub filter: Option<Arc<dyn Filter>>,
     pub post_filter: Option<Arc<dyn PostFilter>>,
     pub score: Option<Arc<dyn Score>>,
@@ -46,6 +47,7 @@ impl Hooks {
     setters! {
         pre_enqueue: PreEnqueue,
         pre_filter: PreFilter,
+        prefer: Prefer,
         filter: Filter,
         post_filter: PostFilter,
         score: Score,
@@ -254,6 +256,12 @@ pub trait PreFilter: Send + Sync {
 
     /// The cycle's state as if `other` were not on `row`.
     fn remove_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
+}
+
+/// Names nodes to be tried before all others; the first that passes the filters is taken. Spec: scheduler-core 9.7.
+pub trait Prefer: Send + Sync {
+    /// In the order they are to be tried.
+    fn prefer(&self, cycle: &Cycle<'_>) -> Vec<Row>;
 }
 
 /// Says which nodes a pod cannot run on.
