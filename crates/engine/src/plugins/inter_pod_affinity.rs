@@ -12,6 +12,7 @@ use crate::framework::{
 };
 use crate::intern::Sym;
 use crate::number::{nearest, truncated};
+use crate::pod::term::keys;
 use crate::pod::{Class, Pod, PodTerm};
 
 mod wake;
@@ -107,8 +108,8 @@ impl Wanted {
         });
         let set = |term: &PodTerm| Some(Tracked::new(matching.set(&term.pods)?, term.topology_key));
         let together = class.together.as_ref().and_then(|together| matching.set(together));
-        let affinity =
-            class.affinity.iter().filter_map(|term| Some(Tracked::new(together?, term.topology_key)));
+        // All terms count the same pods, so one of each key is enough.
+        let affinity = keys(&class.affinity).into_iter().filter_map(|key| Some(Tracked::new(together?, key)));
         Wanted {
             existing_anti: anti_of_others.collect(),
             supposed_anti: Vec::new(),
