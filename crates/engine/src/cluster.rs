@@ -18,18 +18,21 @@ use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
 use crate::profile::args::DefaultConstraints;
 
+pub mod budgets;
 pub mod columns;
 pub mod domains;
 mod ledger;
 pub mod matching;
 mod node;
 pub mod order;
+mod preempting;
 mod recount;
 pub mod workloads;
 
+pub use budgets::Budgets;
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
-pub use node::{Node, TaintSet};
+pub use node::{Node, Standing, TaintSet};
 
 /// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,6 +65,8 @@ pub struct Cluster {
     domains: domains::Domains,
     matching: matching::Matching,
     workloads: workloads::Workloads,
+    budgets: Budgets,
+    preempting: preempting::Preempting,
     log: ChangeLog,
     wishes: Vec<Wish>,
 }
@@ -339,7 +344,9 @@ impl Cluster {
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, 1);
         self.columns.add(row, &pod.class.requests, 1, &self.resources);
-        self.nodes[row.index()].pods.add(pod);
+        let pods = &mut self.nodes[row.index()].pods;
+        pods.add(pod);
+        self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.touch(row);
     }
 
@@ -347,7 +354,9 @@ impl Cluster {
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
         self.columns.add(row, &pod.class.requests, -1, &self.resources);
-        self.nodes[row.index()].pods.remove(pod);
+        let pods = &mut self.nodes[row.index()].pods;
+        pods.remove(pod);
+        self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.touch(row);
         self.drop_ghost(row);
     }

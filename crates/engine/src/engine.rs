@@ -32,7 +32,7 @@ use crate::pod::PodKey;
 use crate::profile::ProfileError;
 use crate::queue::{self, Queue};
 use crate::random::Random;
-use crate::schedule::{Nominated, Sampling, Ties};
+use crate::schedule::{Framework, Nominated, Sampling, Ties};
 use crate::time::Time;
 use world::World;
 
@@ -102,9 +102,13 @@ impl Engine {
             (_, percent) => Manner { sampling: Sampling::Percent(percent), ties: Ties::Random },
         };
         let frameworks = options.profiles.iter().map(|profile| registry::framework(profile, manner));
+        Ok(Engine::with_frameworks(options, frameworks.collect()))
+    }
+
+    fn with_frameworks(options: &Options, frameworks: Vec<Framework>) -> Engine {
         let mut world = World {
             cluster: Cluster::default(),
-            frameworks: frameworks.collect(),
+            frameworks,
             plugins: Default::default(),
             waiting: HashMap::new(),
         };
@@ -121,7 +125,7 @@ impl Engine {
             pops_from_backoff: options.pops_from_backoff,
             sort: queue::Sort::Priority,
         };
-        Ok(Engine {
+        Engine {
             world,
             queue: Queue::new(queue_options, profiles),
             bindings: HashMap::new(),
@@ -131,7 +135,7 @@ impl Engine {
             random: Random::new(options.seed),
             commands: Vec::new(),
             preemptions: Preemptions::default(),
-        })
+        }
     }
 
     /// Something happened.

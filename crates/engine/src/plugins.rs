@@ -1,6 +1,8 @@
 //! Every plugin, one file or folder each.
 
 pub mod balanced_allocation;
+pub mod default_preemption;
+pub mod dynamic_resources;
 pub mod image_locality;
 pub mod inter_pod_affinity;
 pub mod node_affinity;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use koord_api::resource::ResourceId;
+
 use super::event::Event;
 use super::hint::{Hint, Registration};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
@@ -151,10 +153,19 @@ pub enum Nominating {
 #[derive(Clone, Debug)]
 pub struct Preemption {
     pub row: Row,
-    /// Most important first.
+    /// Most important first. Those that are leaving already (`is_deleting`) need no further call.
     pub victims: Vec<Arc<Pod>>,
     /// How many of them break a disruption budget.
     pub violations: usize,
+    /// Pods of lower priority that were promised the node, and are no longer.
+    pub denominated: Vec<Arc<Pod>>,
+}
+
+impl Preemption {
+    /// The victims that have to be told, most important first. None at all is possible: then all are on their way.
+    pub fn calls(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.victims.iter().filter(|victim| !victim.is_deleting)
+    }
 }
 
 /// Helps a pod that fits nowhere.
@@ -264,9 +275,25 @@ pub trait Prefer: Send + Sync {
     fn prefer(&self, cycle: &Cycle<'_>) -> Vec<Row>;
 }
 
+/// What of the pods on a node a filter's verdict on a pod depends on: what preemption could change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// On none of them: the node object alone decides.
+    Nothing,
+    /// Only on whether they leave room for one pod more and for these amounts, all above zero. Refusals for lack of
+    /// the same of them read alike.
+    Room(Vec<(ResourceId, i64)>),
+    Anything,
+}
+
 /// Says which nodes a pod cannot run on.
 pub trait Filter: Send + Sync {
     fn scope(&self, class: &Class) -> Scope;
+
+    /// What another pod's leaving could change; a filter that can say so makes preemption faster.
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Anything
+    }
 
     /// One node: the meaning of the plugin.
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status>;

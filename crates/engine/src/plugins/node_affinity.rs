@@ -9,7 +9,8 @@ use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
 use crate::framework::hooks::normalize_by_max;
 use crate::framework::{
-    Change, Cycle, Filter, HintInput, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status, wakes_if,
+    Change, Cycle, Demand, Filter, HintInput, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status,
+    wakes_if,
 };
 use crate::pod::Class;
 
@@ -79,6 +80,10 @@ impl Filter for NodeAffinity {
             true => Scope::Nothing,
             false => Scope::Row,
         }
+    }
+
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Nothing
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {

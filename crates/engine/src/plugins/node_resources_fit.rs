@@ -9,8 +9,8 @@ use crate::cluster::{Row, columns};
 use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
 use crate::framework::{
-    Change, Code, Cycle, Facts, Filter, HintInput, Hooks, NodeView, Reason, Scope, Score, Sieve, Status,
-    wakes_if,
+    Change, Code, Cycle, Demand, Facts, Filter, HintInput, Hooks, NodeView, Reason, Scope, Score, Sieve,
+    Status, wakes_if,
 };
 use crate::pod::Class;
 
@@ -69,6 +69,9 @@ fn frees_something(input: &HintInput<'_>) -> bool {
 struct Fit {
     args: Args,
 }
+
+/// Resources of one pod whose shortages fit into one number, two bits each.
+const CAUSES_MAX: usize = 31;
 
 /// One amount that a node is short of.
 struct Shortage {
@@ -162,21 +165,30 @@ impl Filter for Fit {
         }
     }
 
+    fn demand(&self, cycle: &Cycle<'_>) -> Demand {
+        Demand::Room(self.wanted(cycle))
+    }
+
     fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
         let columns = &cycle.cluster.columns;
         let wanted = self.wanted(cycle);
         let amounts: Vec<_> = wanted.iter().map(|(id, wanted)| (columns.amounts(*id), *wanted)).collect();
+        if amounts.len() > CAUSES_MAX {
+            return sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
+        }
         let pods = &columns.pods;
-        let fits = |row: Row| {
-            pods.free(row) >= 1
-                && amounts
-                    .iter()
-                    .all(|(amounts, wanted)| amounts.is_some_and(|amounts| *wanted <= amounts.free(row)))
+        // One bit for what is short, and one for what the node never has.
+        let cause_of = |row: Row| {
+            let mut cause = u64::from(pods.free(row) < 1);
+            for (at, (amounts, wanted)) in amounts.iter().enumerate() {
+                let (free, allocatable) =
+                    amounts.map_or((0, 0), |amounts| (amounts.free(row), amounts.allocatable[row.index()]));
+                cause |= u64::from(*wanted > free) << (2 * at + 1);
+                cause |= u64::from(*wanted > free && *wanted > allocatable) << (2 * at + 2);
+            }
+            (cause != 0).then_some(cause)
         };
-        sieve.retain(|row| match fits(row) {
-            true => Ok(()),
-            false => self.check(cycle, &NodeView::of(cycle.cluster, row)),
-        });
+        sieve.retain_by_cause(cause_of, |row| self.check(cycle, &NodeView::of(cycle.cluster, row)).err());
     }
 }
 

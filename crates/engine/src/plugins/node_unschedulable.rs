@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
-use crate::framework::{Change, Cycle, Filter, HintInput, Hooks, NodeView, Scope, Sieve, Status, wakes_if};
+use crate::framework::{
+    Change, Cycle, Demand, Filter, HintInput, Hooks, NodeView, Scope, Sieve, Status, wakes_if,
+};
 use crate::pod::Class;
 
 pub const NAME: &str = "NodeUnschedulable";
@@ -47,6 +49,10 @@ fn is_tolerated(class: &Class) -> bool {
 impl Filter for NodeUnschedulable {
     fn scope(&self, class: &Class) -> Scope {
         if is_tolerated(class) { Scope::Nothing } else { Scope::Row }
+    }
+
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Nothing
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {

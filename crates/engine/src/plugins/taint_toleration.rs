@@ -9,8 +9,8 @@ use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
 use crate::framework::hooks::normalize_by_max;
 use crate::framework::{
-    Change, Code, Cycle, Facts, Filter, HintInput, Hooks, NodeView, Reason, Scope, Score, Sieve, Status,
-    wakes_if,
+    Change, Code, Cycle, Demand, Facts, Filter, HintInput, Hooks, NodeView, Reason, Scope, Score, Sieve,
+    Status, wakes_if,
 };
 use crate::pod::Class;
 
@@ -80,6 +80,10 @@ fn soft_count(class: &Class, taints: &[Taint]) -> i64 {
 impl Filter for TaintToleration {
     fn scope(&self, _class: &Class) -> Scope {
         Scope::Row
+    }
+
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Nothing
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {
