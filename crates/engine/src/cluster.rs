@@ -14,7 +14,7 @@ use koord_api::resource::{ResourceTable, ResourceVector};
 use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
 use crate::framework::PluginName;
 use crate::intern::{Names, Sym};
-use crate::pod::term::PodSet;
+use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
 use crate::profile::args::DefaultConstraints;
 
@@ -272,9 +272,9 @@ impl Cluster {
         for term in class.anti_affinity.iter().chain(preferred) {
             self.follow(&term.pods, term.topology_key);
         }
-        for term in &class.affinity {
+        for key in keys(&class.affinity) {
             if let Some(together) = &class.together {
-                self.follow(together, term.topology_key);
+                self.follow(together, key);
             }
         }
         for constraint in &class.spread {

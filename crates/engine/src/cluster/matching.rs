@@ -24,11 +24,6 @@ pub struct SetId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HeldId(u32);
 
-impl HeldId {
-    /// A term that only pods of a simulation hold.
-    pub const NONE: HeldId = HeldId(u32::MAX);
-}
-
 /// What a held term means to other pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
@@ -242,6 +237,11 @@ impl Matching {
 
     pub fn set(&self, set: &PodSet) -> Option<SetId> {
         self.set_ids.get(set).copied()
+    }
+
+    /// What a number stands for.
+    pub fn pods(&self, id: SetId) -> &PodSet {
+        &self.sets[index(id.0)].set
     }
 
     /// Pods of a set; those being deleted are among them.

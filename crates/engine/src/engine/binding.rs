@@ -268,6 +268,7 @@ impl Engine {
             return;
         }
         let Some(pod) = self.world.cluster.held(uid).map(|held| held.pod.clone()) else { return };
+        let pod = self.with_place(&pod);
         if self.world.cluster.forget(uid).is_ok() {
             self.room_is_free(now, pod);
         }

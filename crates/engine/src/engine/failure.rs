@@ -53,7 +53,7 @@ impl Refusal {
 impl Engine {
     /// Gives an assumed place back, then handles the failure.
     pub(super) fn take_back(&mut self, now: Time, record: Record, refusal: Refusal) -> Verdict {
-        let pod = record.pod.content.clone();
+        let pod = self.with_place(&record.pod.content);
         // Gone already if the pod was deleted meanwhile.
         if self.world.cluster.forget(&pod.uid).is_err() {
             self.queue.done(&record.pod.uid);
