@@ -26,3 +26,5 @@ pub mod volume_zone;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod volume_world;
