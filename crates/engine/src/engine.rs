@@ -8,6 +8,7 @@
 
 mod binding;
 pub mod command;
+mod explain;
 mod failure;
 pub mod input;
 mod objects;
@@ -107,6 +108,7 @@ impl Engine {
             frameworks: frameworks.collect(),
             plugins: Default::default(),
             waiting: HashMap::new(),
+            others: HashMap::new(),
         };
         let profiles = world.queue_profiles();
         let queue_options = queue::Options {
