@@ -11,22 +11,30 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
+use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
 use crate::framework::PluginName;
 use crate::intern::{Names, Sym};
 use crate::pod::term::PodSet;
 use crate::pod::{Class, Compiler, Pod, PodKey};
+use crate::profile::args::DefaultConstraints;
 
+pub mod budgets;
 pub mod columns;
 pub mod domains;
 mod ledger;
 pub mod matching;
 mod node;
 pub mod order;
+mod preempting;
 mod recount;
+pub mod storage;
+pub mod workloads;
 
+pub use budgets::Budgets;
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
-pub use node::{Node, TaintSet};
+pub use node::{Node, Standing, TaintSet};
+pub use storage::{Storage, StorageChange};
 
 /// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,6 +66,10 @@ pub struct Cluster {
     images: HashMap<Sym, Image>,
     domains: domains::Domains,
     matching: matching::Matching,
+    workloads: workloads::Workloads,
+    budgets: Budgets,
+    preempting: preempting::Preempting,
+    storage: storage::Storage,
     log: ChangeLog,
     wishes: Vec<Wish>,
 }
@@ -272,7 +284,13 @@ impl Cluster {
             }
         }
         for constraint in &class.spread {
-            self.follow(&Arc::new(constraint.pods(&class.namespace)), constraint.topology_key);
+            self.follow(&constraint.pods, constraint.topology_key);
+        }
+        // What is followed once is followed for good, so a spread that was known before needs nothing.
+        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
+            for constraint in &spread.constraints {
+                self.follow(&constraint.pods, constraint.topology_key);
+            }
         }
         self.matching.meant_by(class, &self.names);
     }
@@ -308,9 +326,54 @@ impl Cluster {
         &self.matching
     }
 
+    /// What pods of a scheduler get when they have no spread constraints of their own. A scheduler that is not told of
+    /// has no default.
+    pub fn set_default_spread(&mut self, scheduler: &str, defaults: &DefaultConstraints) {
+        self.workloads.set_defaults(scheduler, defaults, &mut self.names);
+    }
+
+    /// A Service or an owner of pods came or changed.
+    pub fn set_workload(&mut self, object: &Workload) {
+        self.workloads.set(object, &mut self.names);
+    }
+
+    /// A Service or an owner of pods went. One that nobody knows is fine.
+    pub fn remove_workload(&mut self, kind: WorkloadKind, namespace: &str, name: &str) {
+        self.workloads.remove(kind, namespace, name);
+    }
+
+    /// The spread that pods of a class get by default, if they get any.
+    pub fn default_spread(&self, class: &Arc<Class>) -> Option<Arc<workloads::DefaultSpread>> {
+        self.workloads.default_spread(class, &self.names)
+    }
+
     /// A namespace has these labels now.
     pub fn set_namespace(&mut self, name: &str, labels: std::collections::BTreeMap<String, String>) {
         self.matching.set_namespace(name, labels, &self.names, &self.domains);
+    }
+
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// For plugins that reserve volumes.
+    pub fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
+    }
+
+    /// A volume, a claim or one of the objects around them came or changed. None when that is no news.
+    pub fn set_storage(&mut self, object: &input::Storage) -> Option<StorageChange> {
+        self.storage.set(object)
+    }
+
+    /// One of them went. None when nobody knew it.
+    pub fn remove_storage(
+        &mut self,
+        kind: StorageKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<StorageChange> {
+        self.storage.remove(kind, namespace, name)
     }
 
     fn count_matches(&mut self, row: Row, pod: &Arc<Pod>, by: i64) {
@@ -324,7 +387,10 @@ impl Cluster {
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, 1);
         self.columns.add(row, &pod.class.requests, 1, &self.resources);
-        self.nodes[row.index()].pods.add(pod);
+        self.storage.count_uses(row, &pod.class, true);
+        let pods = &mut self.nodes[row.index()].pods;
+        pods.add(pod);
+        self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.touch(row);
     }
 
@@ -332,7 +398,10 @@ impl Cluster {
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
         self.columns.add(row, &pod.class.requests, -1, &self.resources);
-        self.nodes[row.index()].pods.remove(pod);
+        self.storage.count_uses(row, &pod.class, false);
+        let pods = &mut self.nodes[row.index()].pods;
+        pods.remove(pod);
+        self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.touch(row);
         self.drop_ghost(row);
     }

@@ -193,7 +193,8 @@ impl Engine {
         }
         self.preemptions.attempts += 1;
         self.preemptions.victims.push(preemption.victims.len());
-        if !victims.is_empty() {
+        if let Some(last) = victims.last() {
+            self.world.cluster.begin_preempting(&pod.uid, &last.uid);
             self.commands.push(Command::Preempt(Box::new(PreemptOrder {
                 preemptor: Subject::of(pod),
                 scheduler: self.world.framework(record.pod.profile).scheduler.clone(),

@@ -50,9 +50,6 @@ impl World {
         names.into_iter().filter_map(|name| self.plugins.find(name)).collect()
     }
 
-    /// The victims of a pod have been told to go.
-    pub(super) fn preemption_is_over(&mut self, _uid: &str) {}
-
     /// What each profile brings to the queue. Enters all plugins into the table.
     pub(super) fn queue_profiles(&mut self) -> Vec<queue::Profile<HintFn>> {
         let World { frameworks, plugins, .. } = self;

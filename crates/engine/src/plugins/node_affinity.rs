@@ -6,7 +6,9 @@ use koord_api::selector::{NodeSelector, PreferredTerms};
 
 use crate::cluster::Row;
 use crate::framework::hooks::normalize_by_max;
-use crate::framework::{Cycle, Filter, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status};
+use crate::framework::{
+    Cycle, Demand, Filter, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status,
+};
 use crate::pod::Class;
 
 pub const NAME: &str = "NodeAffinity";
@@ -49,6 +51,10 @@ impl Filter for NodeAffinity {
             true => Scope::Nothing,
             false => Scope::Row,
         }
+    }
+
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Nothing
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {
