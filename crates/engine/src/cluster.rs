@@ -148,6 +148,12 @@ impl Cluster {
         self.order.last_rows()
     }
 
+    /// The order in which a search that begins now would visit nodes. Nothing is remembered, so that asking does not
+    /// change what a later search does.
+    pub fn would_visit(&self) -> Vec<Row> {
+        self.order.upcoming()
+    }
+
     /// How many nodes there are, ghosts left out.
     pub fn node_count(&self) -> usize {
         self.order.len()
@@ -287,6 +293,16 @@ impl Cluster {
             }
         }
         self.matching.meant_by(class, &self.names);
+    }
+
+    /// What is followed now, for `stop_following`.
+    pub fn following(&self) -> matching::Following {
+        self.matching.following()
+    }
+
+    /// Lets go of what was followed since, and of classes that no pod has. No pod may have come or gone meanwhile.
+    pub fn stop_following(&mut self, since: matching::Following, classes: &[Arc<Class>]) {
+        self.matching.stop_following(since, classes);
     }
 
     /// Counts the pods of a set per domain of a key from now on.

@@ -8,6 +8,7 @@
 
 mod binding;
 pub mod command;
+mod explain;
 mod failure;
 pub mod input;
 mod objects;
@@ -110,6 +111,7 @@ impl Engine {
             frameworks,
             plugins: Default::default(),
             waiting: HashMap::new(),
+            others: HashMap::new(),
         };
         for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
             let defaults = &profile.args.pod_topology_spread.default_constraints;

@@ -154,6 +154,12 @@ impl std::hash::Hash for ByAddress {
     }
 }
 
+/// How much was followed at some moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Following {
+    sets: usize,
+}
+
 /// What is known of a class; what was followed later is looked at when it is asked for.
 #[derive(Debug, Default)]
 struct Memo {
@@ -228,6 +234,28 @@ impl Matching {
         followed.all.follow(key, domains);
         followed.deleting.follow(key, domains);
         id
+    }
+
+    pub(super) fn following(&self) -> Following {
+        Following { sets: self.sets.len() }
+    }
+
+    /// Forgets sets that are followed since then, and what is known of classes without pods on nodes.
+    pub(super) fn stop_following(&mut self, since: Following, classes: &[Arc<Class>]) {
+        for class in classes.iter().map(|class| ByAddress(class.clone())) {
+            if self.classes.get(&class).is_some_and(|memo| memo.pods.is_empty()) {
+                self.classes.remove(&class);
+            }
+        }
+        if self.sets.len() == since.sets {
+            return;
+        }
+        self.sets.truncate(since.sets);
+        self.set_ids.retain(|_, id| index(id.0) < since.sets);
+        for memo in self.classes.values_mut() {
+            memo.sets_seen = memo.sets_seen.min(since.sets);
+            memo.in_sets.retain(|id| index(id.0) < since.sets);
+        }
     }
 
     /// Whether pods of a class are in a set, followed or not.

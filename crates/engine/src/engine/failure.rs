@@ -97,6 +97,9 @@ impl Engine {
         }
         self.renominate(&pod, profile, refusal.nominating);
         self.tell_failure(&pod, profile, &refusal);
+        if let Some(waiting) = self.world.waiting.get_mut(&uid) {
+            waiting.told_at = Some(now);
+        }
         match refusal.is_rejected {
             true => Verdict::Unschedulable { message: refusal.message },
             false => Verdict::Error { message: refusal.message },
