@@ -68,6 +68,15 @@ impl Nominated {
         self.by_row.entry(row).or_default().push(pod);
     }
 
+    pub fn remove(&mut self, row: Row, uid: &str) {
+        if let Some(pods) = self.by_row.get_mut(&row) {
+            pods.retain(|pod| *pod.uid != *uid);
+            if pods.is_empty() {
+                self.by_row.remove(&row);
+            }
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_row.is_empty()
     }

@@ -188,6 +188,7 @@ pub trait PreBind: Send + Sync {
         slots: &Slots,
         pod: &Arc<Pod>,
         row: Row,
+        now: Time,
         plan: &mut BindPlan,
     ) -> Result<(), Status>;
 

@@ -43,6 +43,13 @@ impl Diagnosis {
         names
     }
 
+    /// Those of them whose event wakes the pod at once.
+    pub fn pending(&self) -> Vec<PluginName> {
+        let nodes = self.nodes.tally().into_iter().map(|(status, _)| status);
+        let all = self.pod.iter().chain(nodes);
+        all.filter(|status| status.code == Code::Pending).map(|status| status.plugin).collect()
+    }
+
     /// Nodes where taking other pods away might help.
     pub fn curable(&self) -> Vec<Row> {
         self.nodes
