@@ -14,6 +14,7 @@ mod objects;
 mod options;
 mod pods;
 mod step;
+mod view;
 mod world;
 
 #[cfg(test)]
@@ -24,6 +25,7 @@ use std::collections::HashMap;
 pub use command::{Command, Subject};
 pub use input::{Input, Outcome};
 pub use options::Options;
+pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
 use crate::framework::event::{Action, Resource};

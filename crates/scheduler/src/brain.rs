@@ -1,11 +1,16 @@
 //! What the shell needs of the engine, and nothing more: a scripted one can stand in its place in tests.
 
+mod engine;
+mod views;
+
 use std::time::Duration;
 
 use koord_engine::engine::command::Subject;
 use koord_engine::engine::{Command, Input};
 use koord_engine::time::Time;
 use serde_json::Value;
+
+pub use engine::engine;
 
 /// Decides; owned by one thread.
 pub trait Brain: Send + 'static {
@@ -26,6 +31,9 @@ pub trait Brain: Send + 'static {
 
     /// The numbers that are read when somebody looks at the metrics.
     fn gauges(&self) -> Gauges;
+
+    /// The numbers of victims of preemptions since the last call.
+    fn preemptions(&mut self) -> Vec<usize>;
 
     /// What later attempts keep for the logs.
     fn set_dumps(&mut self, dumps: Dumps);
@@ -97,7 +105,10 @@ pub struct Refusal {
 pub enum View {
     Node(String),
     Queue,
-    ExplainPod { namespace: String, name: String },
+    ExplainPod {
+        namespace: String,
+        name: String,
+    },
     ExplainPending,
     /// Requests of all pods, for `/metrics/resources`.
     Resources,

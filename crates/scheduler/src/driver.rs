@@ -128,7 +128,8 @@ pub fn start<B: Brain, H: Hands>(
     let (letters, inbox) = mpsc::channel(LETTERS_MAX);
     let (listed, is_listed) = watch::channel(0);
     let runtime = Handle::current();
-    let driver = Driver { parts, inbox, listed, leads: false, dumps: Dumps::default(), placed: HashMap::new() };
+    let driver =
+        Driver { parts, inbox, listed, leads: false, dumps: Dumps::default(), placed: HashMap::new() };
     let thread = std::thread::Builder::new()
         .name("engine".to_owned())
         .spawn(move || driver.run(&runtime, &stop, &abandon))?;
@@ -273,6 +274,9 @@ impl<B: Brain, H: Hands> Driver<B, H> {
 
     fn note_attempt(&mut self, now: Time, attempt: Attempt, took: Duration) {
         self.parts.metrics.attempted(&attempt, took);
+        for victims in self.parts.brain.preemptions() {
+            self.parts.metrics.preempting(victims);
+        }
         if let Some(table) = &attempt.scores {
             let heading = dump::scores_heading(&attempt.pod.key, self.dumps.top_scores, table);
             tracing::info!("{heading}\n{}", dump::scores_table(&attempt.pod.key, table));
@@ -294,9 +298,6 @@ impl<B: Brain, H: Hands> Driver<B, H> {
             if !self.leads {
                 tracing::debug!(?command, "command dropped, for we do not lead");
                 continue;
-            }
-            if let Command::Preempt(order) = &command {
-                self.parts.metrics.preempting(order.victims.len());
             }
             self.parts.hands.take(command);
         }

@@ -125,9 +125,7 @@ mod tests {
             (
                 "refused",
                 "yes",
-                Err(
-                    "failed set debugFilterFailure yes: strconv.ParseBool: parsing \"yes\": invalid syntax",
-                ),
+                Err("failed set debugFilterFailure yes: strconv.ParseBool: parsing \"yes\": invalid syntax"),
                 true,
             ),
         ] {

@@ -109,7 +109,8 @@ impl Worker {
         let mut is_open = true;
         while is_open || next.is_some() || !sending.is_empty() {
             if let Some(waiting) = next.take_if(|next| {
-                sending.len() < width(&self.load, stop.is_cancelled()) && !self.busy.contains(&next.note.about.uid)
+                sending.len() < width(&self.load, stop.is_cancelled())
+                    && !self.busy.contains(&next.note.about.uid)
             }) {
                 let uid = waiting.note.about.uid.clone();
                 self.busy.insert(uid.clone());

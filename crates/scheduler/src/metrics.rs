@@ -78,11 +78,15 @@ impl Default for SchedulerMetrics {
     fn default() -> SchedulerMetrics {
         SchedulerMetrics {
             attempts: Family::default(),
-            attempt_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15))),
+            attempt_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.001, 2.0, 15))
+            }),
             algorithm_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
             sli_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 2.0, 20))),
             pod_attempts: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
-            point_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 2.0, 12))),
+            point_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.0001, 2.0, 12))
+            }),
             evaluated: Histogram::new(exponential_buckets(1.0, 2.0, 24)),
             feasible: Histogram::new(exponential_buckets(1.0, 2.0, 24)),
             preemption_attempts: Counter::default(),
@@ -104,20 +108,72 @@ impl SchedulerMetrics {
             let mut add = |name: &str, help: &str, metric: Box<dyn prometheus_client::registry::Metric>| {
                 scheduler.register(name, help, BoxedMetric(metric));
             };
-            add("schedule_attempts", "Number of attempts to schedule pods, by the result", Box::new(ours.attempts.clone()));
-            add("scheduling_attempt_duration_seconds", "Scheduling attempt latency in seconds (scheduling algorithm + binding)", Box::new(ours.attempt_seconds.clone()));
-            add("scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", Box::new(ours.algorithm_seconds.clone()));
-            add("pod_scheduling_sli_duration_seconds", "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue", Box::new(ours.sli_seconds.clone()));
-            add("pod_scheduling_attempts", "Number of attempts to successfully schedule a pod", Box::new(ours.pod_attempts.clone()));
-            add("framework_extension_point_duration_seconds", "Latency for running all plugins of a specific extension point", Box::new(ours.point_seconds.clone()));
-            add("pod_scheduling_evaluated_nodes", "Number of nodes looked at for a pod that got one", Box::new(ours.evaluated.clone()));
-            add("pod_scheduling_feasible_nodes", "Number of nodes that could take a pod that got one", Box::new(ours.feasible.clone()));
-            add("preemption_attempts", "Total preemption attempts in the cluster till now", Box::new(ours.preemption_attempts.clone()));
-            add("preemption_victims", "Number of selected preemption victims", Box::new(ours.preemption_victims.clone()));
-            add("preemption_goroutines_execution", "Number of preemption tasks, by the result", Box::new(ours.preemption_tasks.clone()));
+            add(
+                "schedule_attempts",
+                "Number of attempts to schedule pods, by the result",
+                Box::new(ours.attempts.clone()),
+            );
+            add(
+                "scheduling_attempt_duration_seconds",
+                "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+                Box::new(ours.attempt_seconds.clone()),
+            );
+            add(
+                "scheduling_algorithm_duration_seconds",
+                "Scheduling algorithm latency in seconds",
+                Box::new(ours.algorithm_seconds.clone()),
+            );
+            add(
+                "pod_scheduling_sli_duration_seconds",
+                "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue",
+                Box::new(ours.sli_seconds.clone()),
+            );
+            add(
+                "pod_scheduling_attempts",
+                "Number of attempts to successfully schedule a pod",
+                Box::new(ours.pod_attempts.clone()),
+            );
+            add(
+                "framework_extension_point_duration_seconds",
+                "Latency for running all plugins of a specific extension point",
+                Box::new(ours.point_seconds.clone()),
+            );
+            add(
+                "pod_scheduling_evaluated_nodes",
+                "Number of nodes looked at for a pod that got one",
+                Box::new(ours.evaluated.clone()),
+            );
+            add(
+                "pod_scheduling_feasible_nodes",
+                "Number of nodes that could take a pod that got one",
+                Box::new(ours.feasible.clone()),
+            );
+            add(
+                "preemption_attempts",
+                "Total preemption attempts in the cluster till now",
+                Box::new(ours.preemption_attempts.clone()),
+            );
+            add(
+                "preemption_victims",
+                "Number of selected preemption victims",
+                Box::new(ours.preemption_victims.clone()),
+            );
+            add(
+                "preemption_goroutines_execution",
+                "Number of preemption tasks, by the result",
+                Box::new(ours.preemption_tasks.clone()),
+            );
             // A gauge by type, for a counter would get an ending that Koordinator's name does not have.
-            add("scheduling_timeout", "Times a pod was found over the scheduling timeout", Box::new(ours.timeouts.clone()));
-            add("scheduling_timeout_pods", "Pods over the scheduling timeout now", Box::new(ours.late.clone()));
+            add(
+                "scheduling_timeout",
+                "Times a pod was found over the scheduling timeout",
+                Box::new(ours.timeouts.clone()),
+            );
+            add(
+                "scheduling_timeout_pods",
+                "Pods over the scheduling timeout now",
+                Box::new(ours.late.clone()),
+            );
             add("goroutines", "Number of running tasks, by what they do", Box::new(ours.tasks.clone()));
             registry.register_collector(Box::new(Moment(ours.gauges.clone())));
         });
@@ -253,7 +309,7 @@ fn family(
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (labels, count) in rows {
         let value = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
-        value.encode(metric.encode_family(labels.as_slice())?)?;
+        value.encode(metric.encode_family(labels)?)?;
     }
     Ok(())
 }

@@ -53,6 +53,7 @@ impl Hands for Pipeline {
     fn take(&mut self, command: Command) {
         match command {
             Command::Tell(note) => self.notes.tell(note),
+            Command::Warn(text) => tracing::warn!("{text}"),
             command => {
                 self.load.begin_write();
                 // The other side ends only after this one.
@@ -171,7 +172,7 @@ fn pod_of(command: &Command) -> Box<str> {
         Command::Bind(binding) => binding.pod.uid.clone(),
         Command::PatchStatus(patch) => patch.pod.uid.clone(),
         Command::Preempt(order) => order.preemptor.uid.clone(),
-        Command::Tell(note) => note.about.uid.clone(),
+        Command::Tell(_) | Command::Warn(_) => Box::default(),
     }
 }
 
@@ -246,7 +247,8 @@ impl Shared {
                     Err(message) => Outcome::PreemptFailed { message },
                 });
             }
-            Command::Tell(note) => self.notes.tell(note),
+            // Neither takes this way.
+            Command::Tell(_) | Command::Warn(_) => {}
         }
     }
 }

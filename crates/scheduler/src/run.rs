@@ -28,7 +28,9 @@ pub fn main(words: Vec<OsString>, version: &str) -> ExitCode {
             Ok(code) => code,
             Err(error) => complain(&chain(&error)),
         },
-        Err(error @ OptionsError::Flags(_)) => complain(&format!("{error}\n`koord-scheduler --help` lists all flags")),
+        Err(error @ OptionsError::Flags(_)) => {
+            complain(&format!("{error}\n`koord-scheduler --help` lists all flags"))
+        }
         Err(error) => complain(&error.to_string()),
     }
 }
@@ -62,7 +64,8 @@ fn run(options: Options) -> Result<ExitCode, MainError> {
     }
     let log = koord_kit::log::init(&options.log).map_err(MainError::Log)?;
     warn(&options, &config);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(MainError::Runtime)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(MainError::Runtime)?;
     runtime.block_on(async {
         let shutdown = Shutdown::on_signals().map_err(MainError::Runtime)?;
         let cluster = cluster(&options, &config).await?;

@@ -142,7 +142,9 @@ impl Pages {
                     _ => continue,
                 };
                 let name = rest.split(' ').next().unwrap_or_default();
-                page.push_str(&format!("kubernetes_healthcheck{{name=\"{name}\",type=\"{kind}\"}} {value}\n"));
+                page.push_str(&format!(
+                    "kubernetes_healthcheck{{name=\"{name}\",type=\"{kind}\"}} {value}\n"
+                ));
             }
         }
         with_type(StatusCode::OK, Format::Prometheus.content_type(), page)

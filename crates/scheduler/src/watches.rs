@@ -3,10 +3,9 @@
 //! Nothing is kept here but names, uids and versions: an object is decoded where it arrives, handed to the engine, and
 //! gone. Spec: scheduler-core 1.3, 8.1, 9.2.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::storage::v1 as storage;
@@ -118,7 +117,9 @@ impl<K: Resource> Parcel<K> {
         let odd_uid = (uid.to_string() != text).then(|| text.into());
         Parcel { key: key.clone(), uid, odd_uid, object: Mutex::new(Some(Box::new(object))) }
     }
+}
 
+impl<K> Parcel<K> {
     fn uid(&self) -> String {
         self.odd_uid.as_deref().map_or_else(|| self.uid.to_string(), str::to_owned)
     }
@@ -257,9 +258,8 @@ impl Maker<'_> {
             return;
         }
         if gates.is_on("CompatiblePodDisruptionBudget") {
-            let here = |object: Box<Beta<policy::PodDisruptionBudget>>| Input::Budget {
-                object: Box::new(object.0),
-            };
+            let here =
+                |object: Box<Beta<policy::PodDisruptionBudget>>| Input::Budget { object: Box::new(object.0) };
             return self.add(Plan::of(here, gone).may_be_missing());
         }
         self.add(Plan::of(|object| Input::Budget { object }, gone).may_be_missing());

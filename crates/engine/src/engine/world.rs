@@ -12,6 +12,9 @@ use crate::pod::Pod;
 use crate::queue::{self, Host, NodeName, PodKey, PodUid, ProfileId, QueuedPod};
 use crate::schedule::Framework;
 
+/// What the queue keeps of a pod.
+pub(super) type QueueRecord = QueuedPod<Arc<Pod>>;
+
 /// The cluster, the plugins, and the pods that wait for a node.
 pub(super) struct World {
     pub(super) cluster: Cluster,

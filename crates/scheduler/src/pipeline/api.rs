@@ -99,7 +99,8 @@ impl Api {
     ) -> Result<T, Failure> {
         let answer = self.exchange(method, path, form, body).await?;
         let bytes = answer.collect_bytes().await.map_err(|error| Failure::Unanswered(chain(&error)))?;
-        serde_json::from_slice(&bytes).map_err(|error| Failure::Unanswered(format!("answer to {path}: {error}")))
+        serde_json::from_slice(&bytes)
+            .map_err(|error| Failure::Unanswered(format!("answer to {path}: {error}")))
     }
 
     async fn exchange(

@@ -75,6 +75,7 @@ struct StoredSpec {
 async fn is_there(shared: &Shared, pod: &Subject, node: &str) -> bool {
     let path = pod_path(&pod.key, "");
     let read =
-        patiently(Failure::is_passing, || shared.api.fetch::<Stored>(Method::GET, &path, JSON, Vec::new())).await;
+        patiently(Failure::is_passing, || shared.api.fetch::<Stored>(Method::GET, &path, JSON, Vec::new()))
+            .await;
     matches!(read, Ok(stored) if stored.metadata.uid == *pod.uid && stored.spec.node_name == node)
 }

@@ -10,18 +10,9 @@ use super::Shared;
 use super::api::{Failure, JSON, patiently, pod_path};
 use super::status;
 
-/// Carries the order out; the error is the first that came up. Promises are taken back first, whether or not that
-/// works: the pods they were made to are tried again anyway.
+/// Carries the order out; the error is the first that came up.
 pub(super) async fn preempt(shared: &Shared, order: &PreemptOrder) -> Result<(), String> {
     shared.check_lead()?;
-    for pod in &order.denominated {
-        let cleared = status::write(shared, pod, json!({"nominatedNodeName": status::nomination("")})).await;
-        if let Err(failure) = cleared
-            && !failure.is_gone()
-        {
-            tracing::warn!(pod = %pod.key, error = %failure, "nominated node could not be cleared");
-        }
-    }
     let Some((last, others)) = order.victims.split_last() else { return Ok(()) };
     let mut deletions: FuturesUnordered<_> =
         others.iter().map(|victim| evict(shared, order, victim)).collect();

@@ -24,9 +24,8 @@ pub(super) async fn prepare(shared: &Shared, plan: &BindPlan) -> Result<(), Stri
             tracing::warn!(pod = %pod.key, error = %failure, "nominated node could not be written");
         }
     }
-    let framed = |failure: Failure| {
-        format!("running PreBind plugin \"VolumeBinding\": binding volumes: {failure}")
-    };
+    let framed =
+        |failure: Failure| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {failure}");
     for volume in &plan.volumes {
         replace::<PersistentVolume>(shared, volume).await.map_err(framed)?;
     }

@@ -21,8 +21,11 @@ pub(super) async fn patch(shared: &Shared, patch: &StatusPatch) {
             "reason": condition.reason,
             "message": condition.message,
             "lastProbeTime": null,
-            "lastTransitionTime": second(Timestamp::now()),
         });
+        // Merged by type: what is left out stays, and the time of a transition is that of a changed status.
+        if condition.is_new {
+            row["lastTransitionTime"] = second(Timestamp::now()).into();
+        }
         if condition.observed_generation > 0 {
             row["observedGeneration"] = condition.observed_generation.into();
         }
@@ -46,7 +49,7 @@ pub(super) async fn write(shared: &Shared, pod: &Subject, status: Value) -> Resu
 }
 
 /// Empty clears it.
-pub(super) fn nomination(node: &str) -> Value {
+fn nomination(node: &str) -> Value {
     if node.is_empty() { Value::Null } else { node.into() }
 }
 

@@ -133,7 +133,8 @@ async fn start_with<B: crate::brain::Brain>(
         watches: watches.len(),
     };
     let (wind_down, abandon) = (CancellationToken::new(), CancellationToken::new());
-    let (desk, thread) = driver::start(parts, wind_down.clone(), abandon.clone()).map_err(StartError::Thread)?;
+    let (desk, thread) =
+        driver::start(parts, wind_down.clone(), abandon.clone()).map_err(StartError::Thread)?;
     let standing = Arc::new(Standing::default());
     let health = Arc::new(Health::default());
     add_checks(&health, &standing, &lead, &desk, &watches);
@@ -158,7 +159,14 @@ async fn start_with<B: crate::brain::Brain>(
             let options = client_options.for_leader_election(timing.renew_deadline());
             let client = koord_kit::client::client(cluster.clone(), &options)?;
             let (namespace, name, identity) = (namespace.clone(), name.clone(), leader::identity());
-            Some(LeaseLock { client, namespace, name, identity, timing: *timing, metrics: kit_metrics.clone() })
+            Some(LeaseLock {
+                client,
+                namespace,
+                name,
+                identity,
+                timing: *timing,
+                metrics: kit_metrics.clone(),
+            })
         }
     };
     // Told of by the profile that pods ask for most, as kube-scheduler does.
@@ -293,7 +301,9 @@ impl Life {
                 }
                 let stop = self.stop.clone();
                 let life = &mut self;
-                match leader::run(&lock, &stop, |leadership| life.lead_by(leadership, &lock, thread, notes)).await {
+                match leader::run(&lock, &stop, |leadership| life.lead_by(leadership, &lock, thread, notes))
+                    .await
+                {
                     Ended::NeverLed | Ended::Finished(()) => Ending::Stopped,
                     Ended::Lost(reason) => Ending::LostLease(reason),
                 }

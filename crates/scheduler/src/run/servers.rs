@@ -96,8 +96,7 @@ fn certificate(given: &Certificate) -> Result<TlsFiles, ServerError> {
         let (cert, key) = self_signed()?;
         return Ok(TlsFiles::in_memory(&cert, &key)?);
     };
-    let (cert, key) =
-        (folder.join(format!("{PAIR_NAME}.crt")), folder.join(format!("{PAIR_NAME}.key")));
+    let (cert, key) = (folder.join(format!("{PAIR_NAME}.crt")), folder.join(format!("{PAIR_NAME}.key")));
     if !cert.exists() || !key.exists() {
         let (cert_pem, key_pem) = self_signed()?;
         write(&key, &key_pem, 0o600)?;

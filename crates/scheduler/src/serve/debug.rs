@@ -48,7 +48,8 @@ fn set_verbosity(pages: &Pages, value: &str) -> Result<String, String> {
     let Some(log) = &pages.log else {
         return Err(format!("failed set klog.logging.verbosity {value}: the logs are another's"));
     };
-    let level: u8 = value.parse().map_err(|error| format!("failed set klog.logging.verbosity {value}: {error}"))?;
+    let level: u8 =
+        value.parse().map_err(|error| format!("failed set klog.logging.verbosity {value}: {error}"))?;
     log.set_verbosity(level);
     Ok(format!("successfully set klog.logging.verbosity to {value}"))
 }

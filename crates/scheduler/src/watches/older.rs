@@ -4,16 +4,14 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 /// A kind under v1beta1.
 #[derive(Clone, Debug)]
 pub(super) struct Beta<K>(pub(super) K);
 
-impl<'de, K: Deserialize<'de> + k8s_openapi::Resource + 'static> Deserialize<'de> for Beta<K>
-where
-    K: serde::de::DeserializeOwned,
-{
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Beta<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Beta<K>, D::Error> {
         // k8s-openapi insists on its own version where an object names one.
         let mut value = serde_json::Value::deserialize(deserializer)?;
