@@ -23,3 +23,6 @@ pub mod pipeline;
 pub mod dump;
 pub mod metrics;
 pub mod serve;
+
+#[cfg(test)]
+mod fake;
