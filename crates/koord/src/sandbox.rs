@@ -19,7 +19,7 @@ mod save;
 mod text;
 mod up;
 
-use place::Place;
+pub(crate) use place::Place;
 
 /// A Kubernetes cluster in one process, with simulated nodes
 #[derive(Debug, Args)]
