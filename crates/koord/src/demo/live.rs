@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::scenario::{ObjectRef, PatchKind};
 use super::world::{Node, Pod, Preempted};
 
-/// Marks what a scenario made outside of namespaces, and its namespaces; the value is the scenario's name.
+/// Marks what a scenario made outside of namespaces, its namespaces, and nodes it cordoned; the value is the
+/// scenario's name.
 const MARK: &str = "demo.koord.sh/scenario";
 
 /// Who writes, in managed fields.
@@ -31,6 +32,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// A cluster, on behalf of one scenario.
 pub(super) struct Live {
     client: Client,
+    /// Where it was found, for messages.
+    kubeconfig: String,
     scenario: String,
     scheduler_name: Option<String>,
     kinds: BTreeMap<(String, String), (ApiResource, Scope)>,
@@ -45,13 +48,17 @@ impl Live {
         let connection =
             ClientConnection { kubeconfig: kubeconfig.to_owned(), qps: -1.0, ..ClientConnection::default() };
         let client = connect(&ClientOptions::new(MANAGER, connection)).await?;
-        Ok(Live { client, scenario: scenario.to_owned(), scheduler_name, kinds: BTreeMap::new() })
+        let kubeconfig = match kubeconfig {
+            "" => "KUBECONFIG".to_owned(),
+            file => file.to_owned(),
+        };
+        Ok(Live { client, kubeconfig, scenario: scenario.to_owned(), scheduler_name, kinds: BTreeMap::new() })
     }
 
     /// The server's version; whoever answers is there.
     pub(super) async fn version(&self) -> Result<String> {
-        let answer =
-            self.ask(Method::GET, "/version", Vec::new()).await.context("the cluster does not answer")?;
+        let silent = || format!("the cluster of {} does not answer", self.kubeconfig);
+        let answer = self.ask(Method::GET, "/version", Vec::new()).await.with_context(silent)?;
         Ok(answer["gitVersion"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -186,8 +193,14 @@ impl Live {
         }
     }
 
+    /// Whether this scenario cordoned the node, in this run or one that was killed.
+    pub(super) fn has_cordoned(&self, node: &Node) -> bool {
+        node.is_cordoned && node.labels.get(MARK) == Some(&self.scenario)
+    }
+
     pub(super) async fn set_cordoned(&self, node: &str, is_cordoned: bool) -> Result<()> {
-        let patch = json!({"spec": {"unschedulable": is_cordoned}});
+        let mark = is_cordoned.then_some(&self.scenario);
+        let patch = json!({"metadata": {"labels": {MARK: mark}}, "spec": {"unschedulable": is_cordoned}});
         let path = format!("/api/v1/nodes/{node}");
         let request = Request::patch(path).header("Content-Type", "application/merge-patch+json");
         let request = request.body(serde_json::to_vec(&patch)?)?;

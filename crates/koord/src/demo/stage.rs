@@ -116,8 +116,11 @@ impl<'s> Stage<'s> {
         Ok(())
     }
 
-    /// The table, and whether every step reached its state.
+    /// The table, and whether every step reached its state. Where nothing began, nothing is to be told.
     pub(super) fn summary(&mut self) -> Result<()> {
+        if self.reports.iter().all(|report| report.outcome == StepOutcome::NotRun) {
+            bail!("no step was run");
+        }
         self.voice.heading("Summary");
         self.voice.say(&text::summary(&self.reports));
         let reached = self.reports.iter().filter(|it| it.outcome == StepOutcome::Reached).count();
@@ -209,8 +212,7 @@ impl<'s> Stage<'s> {
         let word = if is_cordoned { "cordon" } else { "uncordon" };
         self.voice.say(&format!("    {word} {}", count_nodes(meant.len())));
         for node in meant {
-            let by_us = self.undo.iter().any(|undo| matches!(undo, Undo::Cordon(name) if *name == node.name));
-            if is_cordoned == node.is_cordoned || (!is_cordoned && !by_us) {
+            if is_cordoned == node.is_cordoned || (!is_cordoned && !self.live.has_cordoned(node)) {
                 continue;
             }
             if is_cordoned {

@@ -35,8 +35,8 @@ impl Stage<'_> {
                 }
             }
         }
-        self.check_needs(is_sandbox).await?;
-        self.clear_leftovers().await
+        self.clear_leftovers().await?;
+        self.check_needs(is_sandbox).await
     }
 
     async fn check_needs(&mut self, is_sandbox: bool) -> Result<()> {
@@ -79,6 +79,12 @@ impl Stage<'_> {
                 Some(false) => {
                     bail!("namespace {name} exists and is not of this scenario; it is left alone")
                 }
+            }
+        }
+        for node in self.live.nodes().await.context("cannot list nodes")? {
+            if self.live.has_cordoned(&node) {
+                self.voice.say(&format!("Uncordoning node {}, cordoned by an earlier run.", node.name));
+                self.live.set_cordoned(&node.name, false).await?;
             }
         }
         Ok(())
