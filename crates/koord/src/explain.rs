@@ -135,8 +135,7 @@ impl Explain {
 
 /// A scheduler that can be asked.
 pub(crate) struct Scheduler {
-    url: String,
-    client: kube::Client,
+    url: Uri,
 }
 
 impl Scheduler {
@@ -147,13 +146,18 @@ impl Scheduler {
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.authority().is_none() {
             bail!(wanted());
         }
+        Ok(Scheduler { url: uri })
+    }
+
+    /// Made anew for each question: there are few, and the scheduler may have gone and come in between.
+    fn client(&self) -> Result<kube::Client> {
         let connection = ClientConnection { qps: -1.0, ..ClientConnection::default() };
         let options = ClientOptions {
             retry: RetryPolicy::NEVER,
             timeout: TIMEOUT,
             ..ClientOptions::new("koord-explain", connection)
         };
-        Ok(Scheduler { url: url.to_owned(), client: client(kube::Config::new(uri), &options)? })
+        Ok(client(kube::Config::new(self.url.clone()), &options)?)
     }
 
     pub(crate) async fn pod(&self, namespace: &str, name: &str, format: Format) -> Result<String> {
@@ -170,7 +174,7 @@ impl Scheduler {
             Format::Json => "application/json",
         };
         let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty())?;
-        let response = self.client.send(request).await.with_context(|| {
+        let response = self.client()?.send(request).await.with_context(|| {
             format!(
                 "no scheduler answers at {}; --scheduler URL names another (for one in a cluster: \
                  kubectl port-forward -n koordinator-system deployment/koord-scheduler 10251)",
