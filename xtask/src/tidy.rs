@@ -23,7 +23,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("koord-scheduler", &["koord-api", "koord-engine", "koord-kit"]),
     ("koord-sandbox", &["koord-api", "koord-kit"]),
     ("koord", &["koord-api", "koord-kit", "koord-sandbox", "koord-testkit"]),
-    ("koord-e2e", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
+    ("koord-e2e", &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox"]),
     ("xtask", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
 ];
 /// Crates without I/O, clock, environment or async.
