@@ -32,7 +32,7 @@ use crate::pod::PodKey;
 use crate::profile::ProfileError;
 use crate::queue::{self, Queue};
 use crate::random::Random;
-use crate::schedule::{Nominated, Sampling, Ties};
+use crate::schedule::{Framework, Nominated, Sampling, Ties};
 use crate::time::Time;
 use world::World;
 
@@ -102,12 +102,20 @@ impl Engine {
             (_, percent) => Manner { sampling: Sampling::Percent(percent), ties: Ties::Random },
         };
         let frameworks = options.profiles.iter().map(|profile| registry::framework(profile, manner));
+        Ok(Engine::with_frameworks(options, frameworks.collect()))
+    }
+
+    fn with_frameworks(options: &Options, frameworks: Vec<Framework>) -> Engine {
         let mut world = World {
             cluster: Cluster::default(),
-            frameworks: frameworks.collect(),
+            frameworks,
             plugins: Default::default(),
             waiting: HashMap::new(),
         };
+        for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
+            let defaults = &profile.args.pod_topology_spread.default_constraints;
+            world.cluster.set_default_spread(&profile.scheduler_name, defaults);
+        }
         let profiles = world.queue_profiles();
         let queue_options = queue::Options {
             initial_backoff: options.initial_backoff,
@@ -117,7 +125,7 @@ impl Engine {
             pops_from_backoff: options.pops_from_backoff,
             sort: queue::Sort::Priority,
         };
-        Ok(Engine {
+        Engine {
             world,
             queue: Queue::new(queue_options, profiles),
             bindings: HashMap::new(),
@@ -127,7 +135,7 @@ impl Engine {
             random: Random::new(options.seed),
             commands: Vec::new(),
             preemptions: Preemptions::default(),
-        })
+        }
     }
 
     /// Something happened.
@@ -149,7 +157,10 @@ impl Engine {
                 self.expire(now);
             }
             Input::Budget { .. } | Input::BudgetGone { .. } => {}
-            Input::Workload { .. } | Input::WorkloadGone { .. } => {}
+            Input::Workload { object } => self.world.cluster.set_workload(&object),
+            Input::WorkloadGone { kind, namespace, name } => {
+                self.world.cluster.remove_workload(kind, &namespace, &name);
+            }
             Input::Storage { .. } | Input::StorageGone { .. } => {
                 self.object_changed(now, Resource::PersistentVolume, Action::UPDATE, "", "");
             }

@@ -29,10 +29,16 @@ async fn run() -> Result<bool> {
     Ok(report.differences.is_empty())
 }
 
-/// `--scenarios N --seed N --seconds N --keep DIR --sandbox`, in any order.
+/// `--scenarios N --seed N --seconds N --except KIND --keep DIR --sandbox`, in any order.
 fn options(mut words: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options =
-        Options { ground: Ground::Kubernetes, first_seed: 0, count: 500, limit: None, keep: None };
+    let mut options = Options {
+        ground: Ground::Kubernetes,
+        first_seed: 0,
+        count: 500,
+        limit: None,
+        except: Vec::new(),
+        keep: None,
+    };
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
         match word.as_str() {
@@ -40,6 +46,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options> {
             "--seed" => options.first_seed = value()?.parse()?,
             "--seconds" => options.limit = Some(std::time::Duration::from_secs(value()?.parse()?)),
             "--keep" => options.keep = Some(value()?.into()),
+            "--except" => options.except.push(value()?),
             "--sandbox" => options.ground = Ground::Sandbox,
             _ => bail!("unknown option {word:?}"),
         }

@@ -4,7 +4,7 @@
 //! of the new nodes it has seen. Pods come to it in order, for they all come by one watch.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -41,8 +41,6 @@ const FIRST_START: i64 = 1_750_000_000;
 pub struct Lab {
     talk: Talk,
     board: Board,
-    program: PathBuf,
-    kubeconfig: PathBuf,
     peer: Peer,
     marks: u64,
     started: i64,
@@ -77,31 +75,15 @@ pub struct PlayedPod {
 }
 
 impl Lab {
-    pub async fn start(program: PathBuf, kubeconfig: PathBuf) -> Result<Lab> {
-        let talk = Talk::new(&kubeconfig).await?;
+    pub async fn start(program: &Path, kubeconfig: &Path) -> Result<Lab> {
+        let talk = Talk::new(kubeconfig).await?;
         let board = Board::start(talk.client.clone());
-        let peer = Peer::start(&program, &kubeconfig)?;
-        Ok(Lab {
-            talk,
-            board,
-            program,
-            kubeconfig,
-            peer,
-            marks: 0,
-            started: 0,
-            standing: BTreeMap::new(),
-            has_claims: false,
-        })
+        let peer = Peer::start(program, kubeconfig)?;
+        Ok(Lab { talk, board, peer, marks: 0, started: 0, standing: BTreeMap::new(), has_claims: false })
     }
 
     pub fn stop(self) -> Result<()> {
         self.peer.stop()
-    }
-
-    /// A new scheduler process, which knows nothing of what was.
-    pub fn restart(&mut self) -> Result<()> {
-        let fresh = Peer::start(&self.program, &self.kubeconfig)?;
-        std::mem::replace(&mut self.peer, fresh).stop()
     }
 
     /// Empties the cluster and fills it anew. Returns the objects as stored.
@@ -153,7 +135,7 @@ impl Lab {
             let marked = json!({"key": MARK, "operator": "In", "values": [self.marks.to_string()]});
             let probe = json!({"apiVersion": "v1", "kind": "Pod",
                 "metadata": {"name": format!("probe-{}-{number}", self.marks), "namespace": "default"},
-                "spec": {"preemptionPolicy": "Never", "terminationGracePeriodSeconds": 0,
+                "spec": {"terminationGracePeriodSeconds": 0,
                     "tolerations": [{"operator": "Exists"}],
                     "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
                         {"nodeSelectorTerms": [{"matchExpressions": [marked]}]}}},

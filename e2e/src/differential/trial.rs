@@ -32,7 +32,6 @@ pub struct Found {
     /// The same state, made at once, and this pod alone.
     pub frozen: Scenario,
     pub real: Outcome,
-    pub ours: Outcome,
 }
 
 impl Found {
@@ -73,7 +72,6 @@ pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
                     differences: found,
                     frozen: state.freeze(scenario, object),
                     real: pod.outcome.clone(),
-                    ours: outcome,
                 });
             }
             trial.recorded.steps[number].want.insert(name(object).to_owned(), pod.outcome.clone());
@@ -84,6 +82,14 @@ pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
 }
 
 impl Trial {
+    /// Leaves out kinds of differences.
+    pub fn pass_over(&mut self, kinds: &[String]) {
+        for found in &mut self.found {
+            found.differences.retain(|difference| !kinds.contains(&difference.what));
+        }
+        self.found.retain(|found| !found.differences.is_empty());
+    }
+
     fn count(&mut self, real: &Outcome) {
         match real.node.is_empty() {
             true => self.pending += 1,

@@ -127,7 +127,8 @@ impl Maker {
                 _ => json!({"matchExpressions": [{"key": "stage", "operator": "DoesNotExist"}]}),
             };
         }
-        if self.random.percent(10) {
+        // A key may not be named twice.
+        if !names_track(&term["labelSelector"]) && self.random.percent(10) {
             let field = self.random.word(&["matchLabelKeys", "mismatchLabelKeys"]);
             term[field] = json!(["track"]);
         }
@@ -169,11 +170,16 @@ impl Maker {
                     one[policy] = json!(self.random.word(&["Honor", "Ignore"]));
                 }
             }
-            if one.get("labelSelector").is_some() && self.random.percent(15) {
+            let is_open = one.get("labelSelector").is_some_and(|selector| !names_track(selector));
+            if is_open && self.random.percent(15) {
                 one["matchLabelKeys"] = json!(["track"]);
             }
             made.push(one);
         }
         json!(made)
     }
+}
+
+fn names_track(selector: &Value) -> bool {
+    selector.to_string().contains("track")
 }

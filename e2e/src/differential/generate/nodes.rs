@@ -51,7 +51,7 @@ impl Maker {
             labels.insert(RACK.to_owned(), json!(format!("r{}", self.random.below(3))));
         }
         labels.insert("disk".to_owned(), json!(self.random.word(&DISKS)));
-        labels.insert("tier".to_owned(), json!(self.random.word(&["1", "2", "3", "04", "-1", "x"])));
+        labels.insert("tier".to_owned(), json!(self.random.word(&["1", "2", "3", "04", "10", "x"])));
         Value::Object(labels)
     }
 
