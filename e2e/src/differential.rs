@@ -53,6 +53,8 @@ pub struct Options {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub scenarios: u64,
+    /// That both schedulers took for them, start and repetitions aside.
+    pub time: Duration,
     pub placed: usize,
     pub pending: usize,
     pub preempting: usize,
@@ -69,8 +71,9 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} scenarios: {} pods placed, {} refused, {} by preemption; {} nodes scored; {} chose otherwise by chance; {} differences",
+            "{} scenarios in {:.1} s: {} pods placed, {} refused, {} by preemption; {} nodes scored; {} chose otherwise by chance; {} differences",
             self.scenarios,
+            self.time.as_secs_f64(),
             self.placed,
             self.pending,
             self.preempting,
@@ -93,7 +96,10 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
             break;
         }
         let scenario = fit_to(options.ground, generate::scenario(seed));
-        let mut trial = match trial::run(&mut lab, &scenario).await {
+        let begin = Instant::now();
+        let tried = trial::run(&mut lab, &scenario).await;
+        report.time += begin.elapsed();
+        let mut trial = match tried {
             Ok(trial) => trial,
             Err(error) => {
                 report.differences.push(format!("seed {seed} ({}) broke off: {error:#}", scenario.family));
@@ -109,7 +115,13 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
         }
         for found in &trial.found {
             say(&format!("seed {seed} ({}), pod {}: {}", scenario.family, found.pod, found.what()));
-            judge(&mut lab, &mut report, found).await?;
+            if let Err(error) = judge(&mut lab, &mut report, found).await {
+                report.differences.push(tell(
+                    found,
+                    &format!("(cannot be tried again: {error:#})"),
+                    &found.frozen,
+                )?);
+            }
         }
     }
     lab.stop()?;
@@ -149,7 +161,7 @@ async fn judge(lab: &mut Lab, report: &mut Report, found: &Found) -> Result<()> 
     let known = report.kinds.entry(what.to_owned()).or_default();
     *known += 1;
     if *known > MINIMISED_MAX {
-        report.differences.push(tell(found, "(not made smaller)", &found.frozen)?);
+        report.differences.push(tell(found, "(not made smaller)", &Scenario::default())?);
         return Ok(());
     }
     let smallest = minimise::minimise(lab, &found.frozen, what).await?;
@@ -166,7 +178,7 @@ fn says_the_same(a: &scenario::Outcome, b: &scenario::Outcome) -> bool {
 }
 
 fn tell(found: &Found, note: &str, scenario: &Scenario) -> Result<String> {
-    let mut text = format!("seed {} ({}), pod {} {note}", found.seed, scenario.family, found.pod);
+    let mut text = format!("seed {} ({}), pod {} {note}", found.seed, found.frozen.family, found.pod);
     for difference in &found.differences {
         write!(text, "\n  {difference}")?;
     }

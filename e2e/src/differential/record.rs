@@ -86,8 +86,8 @@ impl Lab {
         self.peer.stop()
     }
 
-    /// Empties the cluster and fills it anew. Returns the objects as stored.
-    pub async fn set_up(&mut self, base: &[Value]) -> Result<Vec<Value>> {
+    /// Empties the cluster and fills it anew. Returns the objects, and as they were stored.
+    pub async fn set_up(&mut self, base: &[Value]) -> Result<Vec<(Value, Value)>> {
         for kind in CLEARED {
             self.talk.clear(kind).await?;
         }
@@ -98,8 +98,8 @@ impl Lab {
         self.has_claims = base.iter().any(|object| is_kind(object, "PersistentVolumeClaim"));
         let mut stored = Vec::new();
         let mut claims: BTreeMap<String, Value> = BTreeMap::new();
-        for object in base.iter().filter(|object| !is_kind(object, "Pod")) {
-            let mut object = object.clone();
+        for original in base.iter().filter(|object| !is_kind(object, "Pod")) {
+            let mut object = original.clone();
             if is_kind(&object, "Node") {
                 object["metadata"]["labels"][MARK] = json!(self.marks.to_string());
             }
@@ -115,20 +115,28 @@ impl Lab {
             {
                 claims.insert(volume.to_owned(), created.clone());
             }
-            stored.push(typed(created, kind(&object)));
+            stored.push((original.clone(), typed(created, kind(&object))));
         }
         let nodes = base.iter().filter(|object| is_kind(object, "Node")).count();
-        self.probe(nodes, nodes).await?;
+        // It keeps how many nodes have an image with each node, as of when it last looked: all must be looked at anew
+        // when it did so in between.
+        while self.probe(nodes, nodes).await? > 0 {
+            self.marks += 1;
+            let mark = json!({"metadata": {"labels": {MARK: self.marks.to_string()}}});
+            for node in base.iter().filter(|object| is_kind(object, "Node")) {
+                self.talk.patch("Node", "", name(node), &mark).await?;
+            }
+        }
         for pod in base.iter().filter(|object| is_kind(object, "Pod")) {
             let created = self.talk.create(pod).await.with_context(|| pod.to_string())?;
             let running = self.run(&created, pod["status"]["startTime"].as_str()).await?;
-            stored.push(running);
+            stored.push((pod.clone(), running));
         }
         Ok(stored)
     }
 
-    /// Waits until the scheduler knows all nodes, and so many with the newest mark.
-    async fn probe(&mut self, nodes: usize, marked: usize) -> Result<()> {
+    /// Waits until the scheduler knows all nodes, and so many with the newest mark. Tells how often it did not.
+    async fn probe(&mut self, nodes: usize, marked: usize) -> Result<usize> {
         let want = format!("0/{nodes} nodes are available: {marked} Insufficient {NOTHING}");
         let end = tokio::time::Instant::now() + LIMIT;
         for number in 0.. {
@@ -149,7 +157,7 @@ impl Lab {
                 .await?;
             self.talk.delete("Pod", "default", name(&created)).await?;
             if message.starts_with(&want) {
-                return Ok(());
+                return Ok(number);
             }
             ensure!(tokio::time::Instant::now() < end, "the scheduler says {message:?}, wanted {want:?}");
         }

@@ -45,9 +45,9 @@ impl Found {
 pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
     let mut ours = Ours::new()?;
     let mut state = State::default();
-    for object in lab.set_up(&scenario.base).await? {
-        ours.tell(&object)?;
-        state.keep(&object);
+    for (object, stored) in lab.set_up(&scenario.base).await? {
+        ours.tell(&stored)?;
+        state.keep(&object, &stored);
     }
     let mut trial = Trial { recorded: scenario.clone(), ..Trial::default() };
     for (number, step) in scenario.steps.iter().enumerate() {
@@ -57,9 +57,9 @@ pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
             ours.forget(deleted);
             state.drop(deleted);
         }
-        for object in &played.told {
-            ours.tell(object)?;
-            state.keep(object);
+        for (object, stored) in step.update.iter().zip(&played.told) {
+            ours.tell(stored)?;
+            state.keep(object, stored);
         }
         for (object, pod) in step.create.iter().zip(&played.pods) {
             let outcome = ours.place(pod, &played.after)?;
@@ -76,7 +76,7 @@ pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
             }
             trial.recorded.steps[number].want.insert(name(object).to_owned(), pod.outcome.clone());
         }
-        state.follow(&played);
+        state.follow(step, &played);
     }
     Ok(trial)
 }
@@ -107,24 +107,32 @@ struct State {
 }
 
 impl State {
-    fn keep(&mut self, object: &Value) {
-        self.objects.insert(key(object), object.clone());
+    fn keep(&mut self, object: &Value, stored: &Value) {
+        let mut object = object.clone();
+        if is_kind(&object, "Pod") {
+            if let Some(spec) = object["spec"].as_object_mut() {
+                spec.remove("schedulingGates");
+                spec.insert("nodeName".to_owned(), stored["spec"]["nodeName"].clone());
+            }
+            object["status"] = json!({"phase": "Running", "startTime": stored["status"]["startTime"]});
+        }
+        self.objects.insert(key(&object), object);
     }
 
     fn drop(&mut self, object: &Value) {
         self.objects.remove(&key(object));
     }
 
-    fn follow(&mut self, played: &Played) {
+    fn follow(&mut self, step: &Step, played: &Played) {
         for object in &played.after {
-            self.keep(object);
+            self.objects.insert(key(object), bare(object));
         }
-        for pod in &played.pods {
+        for (object, pod) in step.create.iter().zip(&played.pods) {
             for victim in &pod.victims {
                 self.drop(victim);
             }
             if let Some(bound) = &pod.bound {
-                self.keep(bound);
+                self.keep(object, bound);
             }
         }
     }
@@ -148,7 +156,7 @@ impl State {
             "Node",
         ];
         let of = |wanted: &'static str| {
-            self.objects.values().filter(move |object| is_kind(object, wanted)).map(bare)
+            self.objects.values().filter(move |object| is_kind(object, wanted)).cloned()
         };
         let base = ORDER.into_iter().chain(["Pod"]).flat_map(of).collect();
         let step = Step { create: vec![pod.clone()], ..Step::default() };
@@ -160,27 +168,19 @@ fn key(object: &Value) -> (String, String, String) {
     (kind(object).to_owned(), namespace(object).to_owned(), name(object).to_owned())
 }
 
-/// Without what the server adds.
+/// A volume or claim without what the server adds.
 fn bare(object: &Value) -> Value {
     let mut bare = object.clone();
     let mut meta = Map::new();
-    for field in ["name", "namespace", "labels", "annotations", "ownerReferences"] {
+    for field in ["name", "namespace", "labels", "annotations"] {
         if let Some(value) = object["metadata"].get(field) {
             meta.insert(field.to_owned(), value.clone());
         }
     }
     bare["metadata"] = Value::Object(meta);
-    if let Some(spec) = bare["spec"].as_object_mut() {
-        for field in ["priority", "preemptionPolicy", "clusterIP", "clusterIPs"] {
-            spec.remove(field);
-        }
-    }
     if let Some(reference) = bare["spec"].get_mut("claimRef").and_then(Value::as_object_mut) {
         reference.remove("uid");
         reference.remove("resourceVersion");
-    }
-    if is_kind(object, "Pod") {
-        bare["status"] = json!({"phase": "Running", "startTime": object["status"]["startTime"]});
     }
     bare
 }

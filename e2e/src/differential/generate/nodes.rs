@@ -102,14 +102,15 @@ impl Maker {
 
     fn images(&mut self) -> Value {
         let mut images = Vec::new();
-        for image in IMAGES {
+        // The same size everywhere: where nodes disagree, kube-scheduler takes the word of whoever came first.
+        let sizes = [8, 60, 200, 450, 900, 1500];
+        for (image, size) in IMAGES.into_iter().zip(sizes) {
             if self.random.percent(30) {
                 let tagged = match image.rsplit('/').next().is_some_and(|last| last.contains(':')) {
                     true => image.to_owned(),
                     false => format!("{image}:latest"),
                 };
-                let size = self.random.between(1, 1200) * 1024 * 1024;
-                images.push(json!({"names": [tagged], "sizeBytes": size}));
+                images.push(json!({"names": [tagged], "sizeBytes": size * 1024 * 1024}));
             }
         }
         json!(images)

@@ -26,8 +26,9 @@ impl Maker {
         let mut volumes: Vec<Value> = Vec::new();
         for number in 0..self.random.between(4, 8) {
             let pair = format!("{}-bound-{number}", self.storage.prefix);
-            claims.push(self.bound_claim(&pair));
-            volumes.push(self.bound_volume(&pair));
+            let mode = self.mode();
+            claims.push(bound_claim(&pair, mode));
+            volumes.push(self.bound_volume(&pair, mode));
         }
         for number in 0..self.random.between(2, 6) {
             let name = format!("{}-free-{number}", self.storage.prefix);
@@ -62,27 +63,18 @@ impl Maker {
         made
     }
 
-    fn modes(&mut self) -> &'static str {
+    fn mode(&mut self) -> &'static str {
         self.random.word(&["ReadWriteOnce", "ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"])
     }
 
-    fn bound_claim(&mut self, name: &str) -> Value {
-        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name, "namespace": "default", "annotations": {
-                "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}},
-            "spec": {"accessModes": [self.modes()], "storageClassName": "now", "volumeName": name,
-                "resources": {"requests": {"storage": "1Gi"}}},
-            "status": {"phase": "Bound"}})
-    }
-
-    fn bound_volume(&mut self, name: &str) -> Value {
+    fn bound_volume(&mut self, name: &str, mode: &str) -> Value {
         let mut labels = Map::new();
         if self.random.percent(30) {
             let zone = self.random.word(&["z0", "z1", "z0__z1"]);
             labels.insert(ZONE.to_owned(), json!(zone));
         }
         let mut spec = json!({"capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"], "storageClassName": "now",
+            "accessModes": [mode], "storageClassName": "now",
             "persistentVolumeReclaimPolicy": "Retain",
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": name},
             "csi": {"driver": DRIVER, "volumeHandle": name}});
@@ -165,4 +157,13 @@ fn classes() -> Vec<Value> {
         json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER},
             "spec": {"storageCapacity": true, "attachRequired": true}}),
     ]
+}
+
+fn bound_claim(name: &str, mode: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default", "annotations": {
+            "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}},
+        "spec": {"accessModes": [mode], "storageClassName": "now", "volumeName": name,
+            "resources": {"requests": {"storage": "1Gi"}}},
+        "status": {"phase": "Bound"}})
 }
