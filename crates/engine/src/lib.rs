@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod engine;
+pub mod explain;
 pub mod framework;
 pub mod intern;
 pub mod number;

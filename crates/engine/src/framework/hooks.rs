@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use koord_api::resource::ResourceId;
+
 use super::event::Event;
 use super::hint::{Hint, Registration};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
-use crate::cluster::{Cluster, Node, Row};
+use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
 use crate::random::Random;
@@ -19,6 +21,7 @@ pub struct Hooks {
     pub name: PluginName,
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
     pub pre_filter: Option<Arc<dyn PreFilter>>,
+    pub prefer: Option<Arc<dyn Prefer>>,
     pub filter: Option<Arc<dyn Filter>>,
     pub post_filter: Option<Arc<dyn PostFilter>>,
     pub score: Option<Arc<dyn Score>>,
@@ -46,6 +49,7 @@ impl Hooks {
     setters! {
         pre_enqueue: PreEnqueue,
         pre_filter: PreFilter,
+        prefer: Prefer,
         filter: Filter,
         post_filter: PostFilter,
         score: Score,
@@ -86,6 +90,8 @@ pub enum Change {
         old: Option<Arc<Node>>,
         new: Option<Arc<Node>>,
     },
+    /// A volume, a claim or one of the objects around them.
+    Storage(Arc<StorageChange>),
     /// Any other object, by namespace (empty for cluster kinds) and name; what it says stands in the cluster.
     Object {
         namespace: Arc<str>,
@@ -149,10 +155,19 @@ pub enum Nominating {
 #[derive(Clone, Debug)]
 pub struct Preemption {
     pub row: Row,
-    /// Most important first.
+    /// Most important first. Those that are leaving already (`is_deleting`) need no further call.
     pub victims: Vec<Arc<Pod>>,
     /// How many of them break a disruption budget.
     pub violations: usize,
+    /// Pods of lower priority that were promised the node, and are no longer.
+    pub denominated: Vec<Arc<Pod>>,
+}
+
+impl Preemption {
+    /// The victims that have to be told, most important first. None at all is possible: then all are on their way.
+    pub fn calls(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.victims.iter().filter(|victim| !victim.is_deleting)
+    }
 }
 
 /// Helps a pod that fits nowhere.
@@ -195,7 +210,8 @@ pub trait Permit: Send + Sync {
 
 /// Adds to what is written before a pod is bound.
 pub trait PreBind: Send + Sync {
-    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do.
+    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do. A
+    /// plugin that has to wait, even without a write, sets `settles_until`.
     fn plan(
         &self,
         cluster: &Cluster,
@@ -256,9 +272,31 @@ pub trait PreFilter: Send + Sync {
     fn remove_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
 }
 
+/// Names nodes to be tried before all others; the first that passes the filters is taken. Spec: scheduler-core 9.7.
+pub trait Prefer: Send + Sync {
+    /// In the order they are to be tried.
+    fn prefer(&self, cycle: &Cycle<'_>) -> Vec<Row>;
+}
+
+/// What of the pods on a node a filter's verdict on a pod depends on: what preemption could change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// On none of them: the node object alone decides.
+    Nothing,
+    /// Only on whether they leave room for one pod more and for these amounts, all above zero. Refusals for lack of
+    /// the same of them read alike.
+    Room(Vec<(ResourceId, i64)>),
+    Anything,
+}
+
 /// Says which nodes a pod cannot run on.
 pub trait Filter: Send + Sync {
     fn scope(&self, class: &Class) -> Scope;
+
+    /// What another pod's leaving could change; a filter that can say so makes preemption faster.
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Anything
+    }
 
     /// One node: the meaning of the plugin.
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status>;
