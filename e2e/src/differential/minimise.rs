@@ -3,6 +3,8 @@
 //! Objects go first, in halves and then singly, then fields and list items, from the outside in. What the API server
 //! refuses does not count as a difference.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use serde_json::Value;
 
@@ -10,12 +12,12 @@ use super::record::Lab;
 use super::scenario::{Scenario, is_kind};
 use super::trial;
 
-/// Scenarios tried at most: a smaller case is for people, and they wait.
-const TRIES_MAX: usize = 400;
+/// A smaller case is for people, and they wait.
+const TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A scenario with one step that differs in the same kind of thing, and from which nothing more can be taken.
 pub async fn minimise(lab: &mut Lab, scenario: &Scenario, what: &str) -> Result<Scenario> {
-    let mut search = Search { lab, what, tries: 0, best: scenario.clone() };
+    let mut search = Search { lab, what, end: Instant::now() + TIME_MAX, best: scenario.clone() };
     search.drop_objects().await?;
     search.drop_fields().await?;
     search.drop_objects().await?;
@@ -25,17 +27,20 @@ pub async fn minimise(lab: &mut Lab, scenario: &Scenario, what: &str) -> Result<
 struct Search<'a> {
     lab: &'a mut Lab,
     what: &'a str,
-    tries: usize,
+    end: Instant,
     best: Scenario,
 }
 
 impl Search<'_> {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.end
+    }
+
     /// Takes the smaller scenario if it still differs.
     async fn attempt(&mut self, smaller: Scenario) -> bool {
-        if self.tries >= TRIES_MAX {
+        if self.is_over() {
             return false;
         }
-        self.tries += 1;
         // What cannot be run is no smaller case.
         let Ok(trial) = trial::run(self.lab, &smaller).await else { return false };
         let differs = trial.found.iter().any(|found| found.differences.iter().any(|d| d.what == self.what));
@@ -72,7 +77,7 @@ impl Search<'_> {
             if !self.attempt(smaller).await {
                 place += 1;
             }
-            if self.tries >= TRIES_MAX {
+            if self.is_over() {
                 break;
             }
         }
