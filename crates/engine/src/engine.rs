@@ -15,6 +15,7 @@ mod objects;
 mod options;
 mod pods;
 mod step;
+mod view;
 mod world;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ use std::collections::HashMap;
 pub use command::{Command, Subject};
 pub use input::{Input, Outcome};
 pub use options::Options;
+pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
 use crate::plugins::registry::{self, Manner};

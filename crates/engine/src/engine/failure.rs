@@ -150,6 +150,7 @@ impl Engine {
             reason: refusal.reason(),
             message: refusal.message.clone(),
             observed_generation: pod.generation,
+            is_new: pod.condition.is_none() && waiting.written.is_none(),
         });
         if condition.is_none() && nominated.is_none() {
             return;

@@ -29,6 +29,9 @@ pub(super) struct Running {
     pub(super) pid: u32,
     pub(super) server: String,
     pub(super) kubeconfig: PathBuf,
+    /// Where the scheduler answers; none when the sandbox has none.
+    #[serde(default)]
+    pub(super) scheduler: Option<String>,
 }
 
 /// The folder is ours until this is dropped.
@@ -188,7 +191,7 @@ mod tests {
         let held = place.hold().unwrap().unwrap();
         assert!(place.hold().unwrap().is_none() && place.is_held());
         assert!(place.must_run().unwrap_err().to_string().contains("still starting"));
-        let running = Running { pid: 1, server: "s".into(), kubeconfig: place.kubeconfig() };
+        let running = Running { pid: 1, server: "s".into(), kubeconfig: place.kubeconfig(), scheduler: None };
         place.announce(&running).unwrap();
         assert_eq!(place.running().unwrap().server, "s");
         drop(held);
