@@ -134,5 +134,5 @@ fn is_only_felt_here(cluster: &Cluster, class: &Class, other: &Pod) -> bool {
         && other.class.anti_affinity.iter().all(|term| is_apart(term.topology_key))
         && !class.anti_affinity.iter().any(|term| counts(&term.pods))
         && !class.together.as_ref().is_some_and(|set| counts(set))
-        && !class.spread.iter().any(|constraint| counts(&constraint.pods(&class.namespace)))
+        && !class.spread.iter().any(|constraint| counts(&constraint.pods))
 }
