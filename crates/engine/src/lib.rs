@@ -11,6 +11,7 @@ pub mod pod;
 pub mod profile;
 pub mod queue;
 pub mod random;
+pub mod record;
 pub mod requests;
 pub mod schedule;
 pub mod time;
