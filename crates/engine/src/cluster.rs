@@ -11,9 +11,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
+use crate::framework::PluginName;
 use crate::intern::{Names, Sym};
 use crate::pod::term::PodSet;
-use crate::pod::{Class, Compiler, Pod};
+use crate::pod::{Class, Compiler, Pod, PodKey};
 
 pub mod budgets;
 pub mod columns;
@@ -63,6 +64,18 @@ pub struct Cluster {
     budgets: Budgets,
     preempting: preempting::Preempting,
     log: ChangeLog,
+    wishes: Vec<Wish>,
+}
+
+/// What a plugin wants done to other pods than the one it is asked about; carried out right after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Lets a pod go on that waits at Permit for this plugin.
+    Allow { uid: Box<str>, plugin: PluginName },
+    /// Ends the wait of a pod at Permit.
+    Reject { uid: Box<str>, plugin: PluginName, message: String },
+    /// Tries a waiting pod soon.
+    Activate { key: PodKey, uid: Box<str> },
 }
 
 /// An image that some nodes have.
@@ -121,6 +134,11 @@ impl Cluster {
     /// Nodes in the order they are visited; ghosts are not among them.
     pub fn visiting_order(&mut self) -> &[Row] {
         self.order.rows()
+    }
+
+    /// The same, as of the last call of `visiting_order`.
+    pub fn visited(&self) -> &[Row] {
+        self.order.last_rows()
     }
 
     /// How many nodes there are, ghosts left out.
@@ -310,6 +328,14 @@ impl Cluster {
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.touch(row);
         self.drop_ghost(row);
+    }
+
+    pub fn wish(&mut self, wish: Wish) {
+        self.wishes.push(wish);
+    }
+
+    pub(crate) fn take_wishes(&mut self) -> Vec<Wish> {
+        std::mem::take(&mut self.wishes)
     }
 
     /// Amounts of a row as a vector, for explanations and tests.

@@ -3,6 +3,7 @@
 //! A plugin states where it takes part by handing itself over (`Hooks`); the engine calls it with a `Cycle`,
 //! the pod being tried and the cluster it is tried on, and a `NodeView`, a node as it is or as it would be.
 
+pub mod changes;
 pub mod cycle;
 pub mod event;
 pub mod hint;

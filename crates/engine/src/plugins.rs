@@ -11,4 +11,5 @@ pub mod node_ports;
 pub mod node_resources_fit;
 pub mod node_unschedulable;
 pub mod pod_topology_spread;
+pub mod registry;
 pub mod taint_toleration;

@@ -46,8 +46,29 @@ pub struct Pod {
     /// A victim of ours that is on its way out.
     pub is_preempted: bool,
     pub generation: i64,
+    /// What the condition `PodScheduled` says while it is false.
+    pub condition: Option<Box<Told>>,
     /// For noticing that an update changes nothing.
     pub revision: Box<str>,
+}
+
+/// What users were told of a pod that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub reason: Box<str>,
+    pub message: Box<str>,
+    pub observed_generation: i64,
+}
+
+impl Pod {
+    /// Whether its condition says this already.
+    pub fn is_told(&self, reason: &str, message: &str, observed_generation: i64) -> bool {
+        self.condition.as_ref().is_some_and(|told| {
+            *told.reason == *reason
+                && *told.message == *message
+                && told.observed_generation == observed_generation
+        })
+    }
 }
 
 /// Everything about a pod that scheduling looks at, shared by all pods alike.

@@ -9,7 +9,7 @@ pub mod plugins;
 pub mod point;
 
 use args::{Args, Percent};
-use expand::{Enabled, ExpandError};
+use expand::{Enabled, ExpandError, PluginSets};
 use point::{PerPoint, Point};
 
 /// How the pods of one scheduler name are scheduled.
@@ -25,6 +25,17 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// kube-scheduler's default plugins under this name.
+    pub fn standard(scheduler_name: &str) -> Profile {
+        let points = PluginSets::defaults().expand(scheduler_name).unwrap_or_default();
+        Profile {
+            scheduler_name: scheduler_name.to_owned(),
+            percentage_of_nodes_to_score: None,
+            points,
+            args: Args::default(),
+        }
+    }
+
     /// Whether a plugin takes part at a point.
     pub fn runs(&self, plugin: &str, point: Point) -> bool {
         self.points[point].iter().any(|enabled| enabled.plugin == plugin)

@@ -68,6 +68,15 @@ impl Nominated {
         self.by_row.entry(row).or_default().push(pod);
     }
 
+    pub fn remove(&mut self, row: Row, uid: &str) {
+        if let Some(pods) = self.by_row.get_mut(&row) {
+            pods.retain(|pod| *pod.uid != *uid);
+            if pods.is_empty() {
+                self.by_row.remove(&row);
+            }
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_row.is_empty()
     }
@@ -76,12 +85,6 @@ impl Nominated {
     pub fn before<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
         let there = self.by_row.get(&row).into_iter().flatten();
         there.filter(move |other| other.class.priority >= pod.class.priority && other.uid != pod.uid)
-    }
-
-    /// Those who lose their promise when `pod` takes the node.
-    pub fn after<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let there = self.by_row.get(&row).into_iter().flatten();
-        there.filter(|other| other.class.priority < pod.class.priority)
     }
 }
 

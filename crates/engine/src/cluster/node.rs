@@ -125,6 +125,24 @@ impl PodsOnNode {
 }
 
 impl Node {
+    /// A copy without the pods.
+    pub fn without_pods(&self) -> Node {
+        Node {
+            name: self.name.clone(),
+            is_real: self.is_real,
+            labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
+            taints: self.taints.clone(),
+            taint_set: self.taint_set,
+            is_unschedulable: self.is_unschedulable,
+            allocatable: self.allocatable.clone(),
+            images: self.images.clone(),
+            conditions: self.conditions.clone(),
+            zone: self.zone.clone(),
+            pods: PodsOnNode::default(),
+        }
+    }
+
     pub(super) fn read(object: &core::Node, names: &mut Names, resources: &mut ResourceTable) -> Node {
         let metadata = &object.metadata;
         let (spec, status) = (object.spec.as_ref(), object.status.as_ref());

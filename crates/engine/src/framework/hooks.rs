@@ -141,8 +141,6 @@ pub struct Preemption {
     pub victims: Vec<Arc<Pod>>,
     /// How many of them break a disruption budget.
     pub violations: usize,
-    /// Pods of lower priority that were promised the node, and are no longer.
-    pub denominated: Vec<Arc<Pod>>,
 }
 
 impl Preemption {
@@ -199,6 +197,7 @@ pub trait PreBind: Send + Sync {
         slots: &Slots,
         pod: &Arc<Pod>,
         row: Row,
+        now: Time,
         plan: &mut BindPlan,
     ) -> Result<(), Status>;
 

@@ -9,7 +9,7 @@ use koord_api::resource::ResourceTable;
 use koord_api::selector::{PreferredTerms, RequiredNodeAffinity, Selector};
 
 use super::term::{PodSet, PodTerm, SpreadConstraint, WeightedTerm, all_of};
-use super::{Class, HostPort, Owner, Pod, PodKey, Toleration, Volume};
+use super::{Class, HostPort, Owner, Pod, PodKey, Told, Toleration, Volume};
 use crate::intern::{Names, Sym};
 use crate::requests;
 
@@ -36,7 +36,16 @@ impl Compiler {
                 && c.status == "True"
                 && c.reason.as_deref() == Some("PreemptionByScheduler")
         });
+        let told = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
+        let told = told.filter(|c| c.type_ == "PodScheduled" && c.status == "False").map(|c| {
+            Box::new(Told {
+                reason: text(&c.reason),
+                message: text(&c.message),
+                observed_generation: c.observed_generation.unwrap_or(0),
+            })
+        });
         Pod {
+            condition: told.last(),
             key: PodKey { namespace: class.namespace.clone(), name: text(&metadata.name) },
             uid: text(&metadata.uid),
             node: text(&spec.node_name),

@@ -50,6 +50,12 @@ impl Diagnosis {
         names
     }
 
+    /// Those of them whose event wakes the pod at once.
+    pub fn pending(&self) -> Vec<PluginName> {
+        let all = self.pod.iter().chain(self.refusals().map(|(status, _)| status));
+        all.filter(|status| status.code == Code::Pending).map(|status| status.plugin).collect()
+    }
+
     /// Nodes where taking other pods away might help. A verdict on the pod holds for every node in `order`.
     pub fn curable(&self, order: &[Row]) -> Vec<Row> {
         match &self.pod {
