@@ -11,10 +11,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
+use crate::engine::input::{Workload, WorkloadKind};
 use crate::framework::PluginName;
 use crate::intern::{Names, Sym};
 use crate::pod::term::PodSet;
 use crate::pod::{Class, Compiler, Pod, PodKey};
+use crate::profile::args::DefaultConstraints;
 
 pub mod budgets;
 pub mod columns;
@@ -25,6 +27,7 @@ mod node;
 pub mod order;
 mod preempting;
 mod recount;
+pub mod workloads;
 
 pub use budgets::Budgets;
 pub use columns::Columns;
@@ -61,6 +64,7 @@ pub struct Cluster {
     images: HashMap<Sym, Image>,
     domains: domains::Domains,
     matching: matching::Matching,
+    workloads: workloads::Workloads,
     budgets: Budgets,
     preempting: preempting::Preempting,
     log: ChangeLog,
@@ -271,7 +275,13 @@ impl Cluster {
             }
         }
         for constraint in &class.spread {
-            self.follow(&Arc::new(constraint.pods(&class.namespace)), constraint.topology_key);
+            self.follow(&constraint.pods, constraint.topology_key);
+        }
+        // What is followed once is followed for good, so a spread that was known before needs nothing.
+        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
+            for constraint in &spread.constraints {
+                self.follow(&constraint.pods, constraint.topology_key);
+            }
         }
         self.matching.meant_by(class, &self.names);
     }
@@ -295,6 +305,27 @@ impl Cluster {
 
     pub fn matching(&self) -> &matching::Matching {
         &self.matching
+    }
+
+    /// What pods of a scheduler get when they have no spread constraints of their own. A scheduler that is not told of
+    /// has no default.
+    pub fn set_default_spread(&mut self, scheduler: &str, defaults: &DefaultConstraints) {
+        self.workloads.set_defaults(scheduler, defaults, &mut self.names);
+    }
+
+    /// A Service or an owner of pods came or changed.
+    pub fn set_workload(&mut self, object: &Workload) {
+        self.workloads.set(object, &mut self.names);
+    }
+
+    /// A Service or an owner of pods went. One that nobody knows is fine.
+    pub fn remove_workload(&mut self, kind: WorkloadKind, namespace: &str, name: &str) {
+        self.workloads.remove(kind, namespace, name);
+    }
+
+    /// The spread that pods of a class get by default, if they get any.
+    pub fn default_spread(&self, class: &Arc<Class>) -> Option<Arc<workloads::DefaultSpread>> {
+        self.workloads.default_spread(class, &self.names)
     }
 
     /// A namespace has these labels now.

@@ -112,6 +112,10 @@ impl Engine {
             plugins: Default::default(),
             waiting: HashMap::new(),
         };
+        for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
+            let defaults = &profile.args.pod_topology_spread.default_constraints;
+            world.cluster.set_default_spread(&profile.scheduler_name, defaults);
+        }
         let profiles = world.queue_profiles();
         let queue_options = queue::Options {
             initial_backoff: options.initial_backoff,
@@ -156,7 +160,10 @@ impl Engine {
             Input::BudgetGone { namespace, name } => {
                 self.world.cluster.remove_budget(&namespace, &name);
             }
-            Input::Workload { .. } | Input::WorkloadGone { .. } => {}
+            Input::Workload { object } => self.world.cluster.set_workload(&object),
+            Input::WorkloadGone { kind, namespace, name } => {
+                self.world.cluster.remove_workload(kind, &namespace, &name);
+            }
             Input::Storage { .. } | Input::StorageGone { .. } => {
                 self.object_changed(now, Resource::PersistentVolume, Action::UPDATE, "", "");
             }

@@ -17,7 +17,7 @@ pub use cycle::{Cycle, Slot, Slots};
 pub use hooks::{
     Change, Demand, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter,
     PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Preparation, Reserve, Scope,
-    Score,
+    Score, wakes_if,
 };
 pub use sieve::Sieve;
 pub use status::{Code, Facts, PluginName, Reason, Status};

@@ -13,3 +13,6 @@ pub mod node_unschedulable;
 pub mod pod_topology_spread;
 pub mod registry;
 pub mod taint_toleration;
+
+#[cfg(test)]
+pub(crate) mod testing;

@@ -15,6 +15,7 @@ mod compile;
 pub mod term;
 
 pub use compile::Compiler;
+pub(crate) use compile::constraint_without_pods;
 pub use term::{PodTerm, SpreadConstraint, WeightedTerm};
 
 /// `namespace/name`.
@@ -50,6 +51,21 @@ pub struct Pod {
     pub condition: Option<Box<Told>>,
     /// For noticing that an update changes nothing.
     pub revision: Box<str>,
+    /// Where another scheduler wants it to go; most pods have none.
+    pub hint: Option<Arc<NodeHint>>,
+}
+
+/// What the annotation for SchedulingHint says. Spec: scheduler-core 9.16.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeHint {
+    Nodes {
+        /// Only these; empty means any.
+        only: Box<[Box<str>]>,
+        /// These first, in this order.
+        preferred: Box<[Box<str>]>,
+    },
+    /// It cannot be read, for this reason.
+    Unreadable(Box<str>),
 }
 
 /// What users were told of a pod that waits.
@@ -125,6 +141,7 @@ pub struct HostPort {
 /// The controller of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
+    pub api_version: Box<str>,
     pub kind: Box<str>,
     pub name: Box<str>,
 }

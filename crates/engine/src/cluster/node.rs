@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
-use koord_api::pod::resource_list;
 use koord_api::resource::{ResourceId, ResourceTable, ResourceVector};
+use koord_api::transform::allocatable;
 
 use crate::intern::{Names, Sym};
 use crate::pod::Pod;
@@ -23,7 +23,7 @@ pub struct Node {
     pub allocatable: ResourceVector,
     /// Image name and size.
     pub images: Vec<(Sym, i64)>,
-    /// Type and status of each condition: what waking pods looks at.
+    /// Type and status of each condition, ascending: what waking pods looks at.
     pub conditions: Vec<(Box<str>, Box<str>)>,
     /// Region and zone, as the order of nodes groups them.
     pub zone: Box<str>,
@@ -154,8 +154,12 @@ impl Node {
         }
         images.sort_unstable();
         images.dedup_by_key(|(name, _)| *name);
-        let list = resource_list(status.and_then(|s| s.allocatable.as_ref()));
+        // What the node keeps for itself is off from here on, so that fit, scores and preemption agree.
+        let list = allocatable(object);
         let conditions = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
+        let mut conditions: Vec<(Box<str>, Box<str>)> =
+            conditions.map(|c| (c.type_.as_str().into(), c.status.as_str().into())).collect();
+        conditions.sort();
         Node {
             name: metadata.name.as_deref().unwrap_or_default().into(),
             is_real: true,
@@ -167,7 +171,7 @@ impl Node {
             is_unschedulable: spec.and_then(|s| s.unschedulable).unwrap_or(false),
             allocatable: ResourceVector::from_list(&list, resources),
             images,
-            conditions: conditions.map(|c| (c.type_.as_str().into(), c.status.as_str().into())).collect(),
+            conditions,
             pods: PodsOnNode::default(),
         }
     }

@@ -95,6 +95,20 @@ pub enum Change {
     },
 }
 
+/// A hint function from a question: does the change help the pod? Asked about something else than it expects, a
+/// question answers yes, so that no pod is left waiting by mistake.
+pub fn wakes_if(question: impl Fn(&HintInput<'_>) -> bool + Send + Sync + 'static) -> HintFn {
+    Arc::new(move |input| if question(input) { Hint::Queue } else { Hint::Skip })
+}
+
+impl HintInput<'_> {
+    /// Whether the event is about the waiting pod itself.
+    pub fn is_own(&self) -> bool {
+        let Change::Pod { old, new } = self.change else { return false };
+        new.as_ref().or(old.as_ref()).is_some_and(|pod| pod.uid == self.pod.uid)
+    }
+}
+
 /// Decides whether a pod may enter the active queue.
 pub trait PreEnqueue: Send + Sync {
     fn admit(&self, cluster: &Cluster, pod: &Arc<Pod>) -> Result<(), Status>;
@@ -215,6 +229,10 @@ pub trait PreBind: Send + Sync {
 }
 
 /// What a plugin's answers about a pod of a class depend on.
+///
+/// The answer must hold for every pod of the class in any cluster, since it is given from the class alone: a plugin
+/// that may turn out to be idle, depending on what is in the cluster, says `Cluster` and then skips in `prepare`.
+/// What only the pod has and not its class (its node, its hint) is not seen by anything that is kept by class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// It has nothing to say: the same answer for every node.

@@ -129,7 +129,7 @@ impl Sieve {
         self.rejected.len()
     }
 
-    /// Verdicts and how many rows each keeps out.
+    /// Verdicts and how many rows each keeps out; one that is not given against any row is not among them.
     pub fn tally(&self) -> Vec<(&Status, usize)> {
         let mut counts = vec![0; self.verdicts.len()];
         for (_, number) in &self.rejected {
@@ -137,6 +137,6 @@ impl Sieve {
                 *count += 1;
             }
         }
-        self.verdicts.iter().zip(counts).collect()
+        self.verdicts.iter().zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 }

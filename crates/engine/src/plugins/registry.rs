@@ -70,7 +70,9 @@ fn build(name: &str, args: &Args) -> Option<Hooks> {
         node_affinity::NAME => node_affinity::build(added(&args.node_affinity)),
         node_ports::NAME => node_ports::build(),
         node_resources_fit::NAME => node_resources_fit::build(fit(&args.node_resources_fit)),
-        pod_topology_spread::NAME => pod_topology_spread::build(),
+        pod_topology_spread::NAME => {
+            pod_topology_spread::build(&args.pod_topology_spread.default_constraints)
+        }
         inter_pod_affinity::NAME => inter_pod_affinity::build(inter_pod_affinity::Args {
             hard_pod_affinity_weight: args.inter_pod_affinity.hard_pod_affinity_weight.get(),
             ignore_preferred_terms_of_existing_pods: args

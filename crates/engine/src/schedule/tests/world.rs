@@ -98,7 +98,7 @@ fn framework() -> Framework {
     let fit = node_resources_fit::build(node_resources_fit::Args::default());
     let affinity = node_affinity::build(node_affinity::Added::default());
     let ports = node_ports::build();
-    let spread = pod_topology_spread::build();
+    let spread = pod_topology_spread::build(&crate::profile::args::DefaultConstraints::default());
     let pods = inter_pod_affinity::build(inter_pod_affinity::Args::default());
     let claims = dynamic_resources::build();
     let preemption = default_preemption::build(&Default::default());
