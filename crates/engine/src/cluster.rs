@@ -11,7 +11,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
-use crate::engine::input::{Workload, WorkloadKind};
+use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
 use crate::framework::PluginName;
 use crate::intern::{Names, Sym};
 use crate::pod::term::PodSet;
@@ -27,12 +27,14 @@ mod node;
 pub mod order;
 mod preempting;
 mod recount;
+pub mod storage;
 pub mod workloads;
 
 pub use budgets::Budgets;
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
 pub use node::{Node, Standing, TaintSet};
+pub use storage::{Storage, StorageChange};
 
 /// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,6 +69,7 @@ pub struct Cluster {
     workloads: workloads::Workloads,
     budgets: Budgets,
     preempting: preempting::Preempting,
+    storage: storage::Storage,
     log: ChangeLog,
     wishes: Vec<Wish>,
 }
@@ -333,6 +336,30 @@ impl Cluster {
         self.matching.set_namespace(name, labels, &self.names, &self.domains);
     }
 
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// For plugins that reserve volumes.
+    pub fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
+    }
+
+    /// A volume, a claim or one of the objects around them came or changed. None when that is no news.
+    pub fn set_storage(&mut self, object: &input::Storage) -> Option<StorageChange> {
+        self.storage.set(object)
+    }
+
+    /// One of them went. None when nobody knew it.
+    pub fn remove_storage(
+        &mut self,
+        kind: StorageKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<StorageChange> {
+        self.storage.remove(kind, namespace, name)
+    }
+
     fn count_matches(&mut self, row: Row, pod: &Arc<Pod>, by: i64) {
         for key in matching::Matching::held_keys(&pod.class).collect::<Vec<Sym>>() {
             self.follow_key(key);
@@ -344,6 +371,7 @@ impl Cluster {
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, 1);
         self.columns.add(row, &pod.class.requests, 1, &self.resources);
+        self.storage.count_uses(row, &pod.class, true);
         let pods = &mut self.nodes[row.index()].pods;
         pods.add(pod);
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
@@ -354,6 +382,7 @@ impl Cluster {
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
         self.columns.add(row, &pod.class.requests, -1, &self.resources);
+        self.storage.count_uses(row, &pod.class, false);
         let pods = &mut self.nodes[row.index()].pods;
         pods.remove(pod);
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();

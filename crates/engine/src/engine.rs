@@ -26,7 +26,6 @@ pub use input::{Input, Outcome};
 pub use options::Options;
 
 use crate::cluster::{Cluster, Row};
-use crate::framework::event::{Action, Resource};
 use crate::plugins::registry::{self, Manner};
 use crate::pod::PodKey;
 use crate::profile::ProfileError;
@@ -164,8 +163,13 @@ impl Engine {
             Input::WorkloadGone { kind, namespace, name } => {
                 self.world.cluster.remove_workload(kind, &namespace, &name);
             }
-            Input::Storage { .. } | Input::StorageGone { .. } => {
-                self.object_changed(now, Resource::PersistentVolume, Action::UPDATE, "", "");
+            Input::Storage { object } => {
+                let change = self.world.cluster.set_storage(&object);
+                self.storage_changed(now, change);
+            }
+            Input::StorageGone { kind, namespace, name } => {
+                let change = self.world.cluster.remove_storage(kind, &namespace, &name);
+                self.storage_changed(now, change);
             }
         }
         self.fulfil_wishes(now);

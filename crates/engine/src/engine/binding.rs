@@ -171,9 +171,11 @@ impl Engine {
                 let message = format!("running Bind plugin \"DefaultBinder\": {message}");
                 self.fail_binding(now, uid, Refusal::error(message));
             }
-            Outcome::Preempted => self.world.preemption_is_over(uid),
+            Outcome::Preempted => {
+                self.world.cluster.end_preempting(uid);
+            }
             Outcome::PreemptFailed { message } => {
-                self.world.preemption_is_over(uid);
+                self.world.cluster.end_preempting(uid);
                 let text = format!("preemption on behalf of pod {uid} did not succeed: {message}");
                 self.commands.push(Command::Warn(text));
                 self.activate(now, uid);

@@ -45,11 +45,6 @@ impl World {
         names.into_iter().filter_map(|name| self.plugins.find(name)).collect()
     }
 
-    /// The victims of a pod have been told to go.
-    pub(super) fn preemption_is_over(&mut self, uid: &str) {
-        self.cluster.end_preempting(uid);
-    }
-
     /// What each profile brings to the queue. Enters all plugins into the table.
     pub(super) fn queue_profiles(&mut self) -> Vec<queue::Profile<HintFn>> {
         let World { frameworks, plugins, .. } = self;

@@ -8,7 +8,7 @@ use koord_api::resource::ResourceId;
 use super::event::Event;
 use super::hint::{Hint, Registration};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
-use crate::cluster::{Cluster, Node, Row};
+use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
 use crate::random::Random;
@@ -88,6 +88,8 @@ pub enum Change {
         old: Option<Arc<Node>>,
         new: Option<Arc<Node>>,
     },
+    /// A volume, a claim or one of the objects around them.
+    Storage(Arc<StorageChange>),
     /// Any other object, by namespace (empty for cluster kinds) and name; what it says stands in the cluster.
     Object {
         namespace: Arc<str>,
@@ -204,7 +206,8 @@ pub trait Permit: Send + Sync {
 
 /// Adds to what is written before a pod is bound.
 pub trait PreBind: Send + Sync {
-    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do.
+    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do. A
+    /// plugin that has to wait, even without a write, sets `settles_until`.
     fn plan(
         &self,
         cluster: &Cluster,

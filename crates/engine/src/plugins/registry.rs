@@ -6,8 +6,8 @@ use koord_api::selector::{NodeSelector, PreferredTerms};
 
 use super::{
     balanced_allocation, default_preemption, dynamic_resources, image_locality, inter_pod_affinity,
-    node_affinity, node_name, node_ports, node_resources_fit, node_unschedulable, pod_topology_spread,
-    taint_toleration,
+    node_affinity, node_name, node_ports, node_resources_fit, node_unschedulable, node_volume_limits,
+    pod_topology_spread, taint_toleration, volume_binding, volume_restrictions, volume_zone,
 };
 use crate::framework::{Hooks, PluginName};
 use crate::profile::Profile;
@@ -70,6 +70,10 @@ fn build(name: &str, args: &Args) -> Option<Hooks> {
         node_affinity::NAME => node_affinity::build(added(&args.node_affinity)),
         node_ports::NAME => node_ports::build(),
         node_resources_fit::NAME => node_resources_fit::build(fit(&args.node_resources_fit)),
+        volume_restrictions::NAME => volume_restrictions::build(),
+        node_volume_limits::NAME => node_volume_limits::build(),
+        volume_binding::NAME => volume_binding::build(&args.volume_binding),
+        volume_zone::NAME => volume_zone::build(),
         pod_topology_spread::NAME => {
             pod_topology_spread::build(&args.pod_topology_spread.default_constraints)
         }
@@ -84,8 +88,8 @@ fn build(name: &str, args: &Args) -> Option<Hooks> {
             balanced_allocation::build(names.collect())
         }
         image_locality::NAME => image_locality::build(),
-        dynamic_resources::NAME => dynamic_resources::build(),
         default_preemption::NAME => default_preemption::build(&args.default_preemption),
+        dynamic_resources::NAME => dynamic_resources::build(),
         _ => return None,
     })
 }

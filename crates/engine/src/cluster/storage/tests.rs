@@ -1,0 +1,1 @@
+//! Storage events in any order.
