@@ -86,12 +86,6 @@ impl Nominated {
         let there = self.by_row.get(&row).into_iter().flatten();
         there.filter(move |other| other.class.priority >= pod.class.priority && other.uid != pod.uid)
     }
-
-    /// Those who lose their promise when `pod` takes the node.
-    pub fn after<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let there = self.by_row.get(&row).into_iter().flatten();
-        there.filter(|other| other.class.priority < pod.class.priority)
-    }
 }
 
 /// A node was found.

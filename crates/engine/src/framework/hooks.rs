@@ -159,8 +159,6 @@ pub struct Preemption {
     pub victims: Vec<Arc<Pod>>,
     /// How many of them break a disruption budget.
     pub violations: usize,
-    /// Pods of lower priority that were promised the node, and are no longer.
-    pub denominated: Vec<Arc<Pod>>,
 }
 
 impl Preemption {
