@@ -87,6 +87,12 @@ impl ChangeLog {
         self.rows.push_back(row);
     }
 
+    /// Everything may have changed: all readers start over.
+    fn start_over(&mut self) {
+        self.first = self.end() + 1;
+        self.rows.clear();
+    }
+
     /// Where a reader that knows everything stands.
     pub fn end(&self) -> u64 {
         self.first + u64::try_from(self.rows.len()).unwrap_or(u64::MAX)
@@ -95,7 +101,7 @@ impl ChangeLog {
     /// What changed since; none when that is no longer known.
     pub fn since(&self, place: u64) -> Option<impl Iterator<Item = Row> + '_> {
         let skip = usize::try_from(place.checked_sub(self.first)?).ok()?;
-        Some(self.rows.iter().skip(skip).copied())
+        (skip <= self.rows.len()).then(|| self.rows.range(skip..).copied())
     }
 }
 
@@ -276,7 +282,9 @@ impl Cluster {
 
     /// A namespace has these labels now.
     pub fn set_namespace(&mut self, name: &str, labels: std::collections::BTreeMap<String, String>) {
-        self.matching.set_namespace(name, labels, &self.names, &self.domains);
+        if self.matching.set_namespace(name, labels, &self.names, &self.domains) {
+            self.log.start_over();
+        }
     }
 
     fn count_matches(&mut self, row: Row, pod: &Arc<Pod>, by: i64) {

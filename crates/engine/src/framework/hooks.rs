@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::event::Event;
 use super::hint::{Hint, Registration};
+use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
 use crate::cluster::{Cluster, Node, Row};
 use crate::engine::command::BindPlan;
@@ -230,6 +231,12 @@ pub enum Preparation {
 pub trait PreFilter: Send + Sync {
     fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status>;
 
+    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` reads: it
+    /// neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        false
+    }
+
     /// The cycle's state as if `other` were on `row` too.
     fn add_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
 
@@ -247,6 +254,15 @@ pub trait Filter: Send + Sync {
     /// All nodes left; a plugin that can do better than one by one does so, with the same outcome.
     fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
         sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
+    }
+
+    /// What `check` depends on, as exactly as the plugin can say.
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        match self.scope(class) {
+            Scope::Nothing => FilterPart::Nothing,
+            Scope::Row => FilterPart::Row,
+            Scope::Cluster => FilterPart::Opaque,
+        }
     }
 }
 
@@ -271,6 +287,15 @@ pub trait Score: Send + Sync {
 
     /// From raw scores to 0..=100.
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], _scores: &mut [i64]) {}
+
+    /// What final scores depend on, as exactly as the plugin can say.
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        match self.scope(class) {
+            Scope::Nothing => ScorePart::Nothing,
+            // How they are normalised only the plugin can tell.
+            Scope::Row | Scope::Cluster => ScorePart::Opaque,
+        }
+    }
 }
 
 /// Scales to 100 by the highest; reversed, the highest becomes 0. Spec: scheduler-core 6.

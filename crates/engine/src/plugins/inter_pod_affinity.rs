@@ -164,6 +164,10 @@ impl PreFilter for InterPodAffinity {
         Ok(if is_idle { Preparation::Skip } else { Preparation::Go })
     }
 
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        true
+    }
+
     fn add_pod(&self, cycle: &mut Cycle<'_>, other: &Arc<Pod>, row: Row) {
         let (pod, cluster) = (cycle.pod, cycle.cluster);
         if let Some(wanted) = cycle.get_mut::<Wanted>() {

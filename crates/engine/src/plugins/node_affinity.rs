@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use koord_api::selector::{NodeSelector, PreferredTerms};
 
-use crate::cluster::Row;
+use crate::cluster::{Cluster, Row};
 use crate::framework::hooks::normalize_by_max;
+use crate::framework::parts::{Normal, ScorePart};
 use crate::framework::{Cycle, Filter, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status};
 use crate::pod::Class;
 
@@ -40,6 +41,10 @@ impl PreFilter for NodeAffinity {
         // Names of no node are no reason to refuse: then no node is left to filter.
         let rows = names.iter().filter_map(|name| cycle.cluster.row(name));
         Ok(Preparation::Only(rows.filter(|row| cycle.cluster.node(*row).is_real).collect()))
+    }
+
+    fn only_serves_filter(&self, class: &Class) -> bool {
+        class.pinned.is_none()
     }
 }
 
@@ -85,5 +90,12 @@ impl Score for NodeAffinity {
 
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], scores: &mut [i64]) {
         normalize_by_max(scores, false);
+    }
+
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        match Score::scope(self, class) {
+            Scope::Nothing => ScorePart::Nothing,
+            _ => ScorePart::Row(Normal::ByMax { is_reversed: false }),
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::cluster::Cluster;
+use crate::framework::parts::FilterPart;
 use crate::framework::{Cycle, Filter, Hooks, NodeView, Scope, Sieve, Status};
 use crate::pod::Class;
 
@@ -30,5 +32,10 @@ impl Filter for NodeName {
         if !cycle.pod.node.is_empty() {
             sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
         }
+    }
+
+    /// Nothing is remembered for a pod that names its node, so the others pass here.
+    fn part(&self, _cluster: &Cluster, _class: &Arc<Class>) -> FilterPart {
+        FilterPart::Nothing
     }
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 
+use crate::cluster::Cluster;
+use crate::framework::parts::FilterPart;
 use crate::framework::{Cycle, Filter, Hooks, NodeView, Scope, Sieve, Status};
 use crate::pod::Class;
 
@@ -48,5 +50,9 @@ impl Filter for NodeUnschedulable {
         }
         let verdict = sieve.verdict(refusal());
         sieve.retain_numbered(|row| columns.is_unschedulable[row.index()].then_some(verdict));
+    }
+
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        if is_tolerated(class) { FilterPart::Nothing } else { FilterPart::Cordoned }
     }
 }

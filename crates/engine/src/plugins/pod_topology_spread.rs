@@ -139,6 +139,10 @@ impl PreFilter for PodTopologySpread {
         Ok(Preparation::Go)
     }
 
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        true
+    }
+
     fn add_pod(&self, cycle: &mut Cycle<'_>, other: &Arc<Pod>, row: Row) {
         let (pod, cluster) = (cycle.pod, cycle.cluster);
         if let Some(hard) = cycle.get_mut::<Hard>() {

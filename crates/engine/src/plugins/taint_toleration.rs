@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::cluster::Row;
+use crate::cluster::{Cluster, Row};
 use crate::framework::hooks::normalize_by_max;
+use crate::framework::parts::{FilterPart, Normal, ScorePart};
 use crate::framework::{Code, Cycle, Facts, Filter, Hooks, NodeView, Reason, Scope, Score, Sieve, Status};
 use crate::pod::Class;
 
@@ -88,6 +89,10 @@ impl Filter for TaintToleration {
         let sets = &cycle.cluster.columns.taint_set;
         sieve.retain_numbered(|row| verdicts[usize::try_from(sets[row.index()]).unwrap_or(0)]);
     }
+
+    fn part(&self, _cluster: &Cluster, _class: &Arc<Class>) -> FilterPart {
+        FilterPart::Taints
+    }
 }
 
 impl Score for TaintToleration {
@@ -117,5 +122,9 @@ impl Score for TaintToleration {
 
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], scores: &mut [i64]) {
         normalize_by_max(scores, true);
+    }
+
+    fn part(&self, _cluster: &Cluster, _class: &Arc<Class>) -> ScorePart {
+        ScorePart::Taints(Normal::ByMax { is_reversed: true })
     }
 }
