@@ -11,21 +11,28 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
+use crate::engine::input::{Workload, WorkloadKind};
+use crate::framework::PluginName;
 use crate::intern::{Names, Sym};
 use crate::pod::term::PodSet;
-use crate::pod::{Class, Compiler, Pod};
+use crate::pod::{Class, Compiler, Pod, PodKey};
+use crate::profile::args::DefaultConstraints;
 
+pub mod budgets;
 pub mod columns;
 pub mod domains;
 mod ledger;
 pub mod matching;
 mod node;
 pub mod order;
+mod preempting;
 mod recount;
+pub mod workloads;
 
+pub use budgets::Budgets;
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
-pub use node::{Node, TaintSet};
+pub use node::{Node, Standing, TaintSet};
 
 /// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,7 +64,22 @@ pub struct Cluster {
     images: HashMap<Sym, Image>,
     domains: domains::Domains,
     matching: matching::Matching,
+    workloads: workloads::Workloads,
+    budgets: Budgets,
+    preempting: preempting::Preempting,
     log: ChangeLog,
+    wishes: Vec<Wish>,
+}
+
+/// What a plugin wants done to other pods than the one it is asked about; carried out right after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Lets a pod go on that waits at Permit for this plugin.
+    Allow { uid: Box<str>, plugin: PluginName },
+    /// Ends the wait of a pod at Permit.
+    Reject { uid: Box<str>, plugin: PluginName, message: String },
+    /// Tries a waiting pod soon.
+    Activate { key: PodKey, uid: Box<str> },
 }
 
 /// An image that some nodes have.
@@ -122,6 +144,11 @@ impl Cluster {
     /// Nodes in the order they are visited; ghosts are not among them.
     pub fn visiting_order(&mut self) -> &[Row] {
         self.order.rows()
+    }
+
+    /// The same, as of the last call of `visiting_order`.
+    pub fn visited(&self) -> &[Row] {
+        self.order.last_rows()
     }
 
     /// How many nodes there are, ghosts left out.
@@ -254,7 +281,13 @@ impl Cluster {
             }
         }
         for constraint in &class.spread {
-            self.follow(&Arc::new(constraint.pods(&class.namespace)), constraint.topology_key);
+            self.follow(&constraint.pods, constraint.topology_key);
+        }
+        // What is followed once is followed for good, so a spread that was known before needs nothing.
+        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
+            for constraint in &spread.constraints {
+                self.follow(&constraint.pods, constraint.topology_key);
+            }
         }
         self.matching.meant_by(class, &self.names);
     }
@@ -280,6 +313,27 @@ impl Cluster {
         &self.matching
     }
 
+    /// What pods of a scheduler get when they have no spread constraints of their own. A scheduler that is not told of
+    /// has no default.
+    pub fn set_default_spread(&mut self, scheduler: &str, defaults: &DefaultConstraints) {
+        self.workloads.set_defaults(scheduler, defaults, &mut self.names);
+    }
+
+    /// A Service or an owner of pods came or changed.
+    pub fn set_workload(&mut self, object: &Workload) {
+        self.workloads.set(object, &mut self.names);
+    }
+
+    /// A Service or an owner of pods went. One that nobody knows is fine.
+    pub fn remove_workload(&mut self, kind: WorkloadKind, namespace: &str, name: &str) {
+        self.workloads.remove(kind, namespace, name);
+    }
+
+    /// The spread that pods of a class get by default, if they get any.
+    pub fn default_spread(&self, class: &Arc<Class>) -> Option<Arc<workloads::DefaultSpread>> {
+        self.workloads.default_spread(class, &self.names)
+    }
+
     /// A namespace has these labels now.
     pub fn set_namespace(&mut self, name: &str, labels: std::collections::BTreeMap<String, String>) {
         if self.matching.set_namespace(name, labels, &self.names, &self.domains) {
@@ -298,7 +352,9 @@ impl Cluster {
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, 1);
         self.columns.add(row, &pod.class.requests, 1, &self.resources);
-        self.nodes[row.index()].pods.add(pod);
+        let pods = &mut self.nodes[row.index()].pods;
+        pods.add(pod);
+        self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.touch(row);
     }
 
@@ -306,9 +362,19 @@ impl Cluster {
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
         self.columns.add(row, &pod.class.requests, -1, &self.resources);
-        self.nodes[row.index()].pods.remove(pod);
+        let pods = &mut self.nodes[row.index()].pods;
+        pods.remove(pod);
+        self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.touch(row);
         self.drop_ghost(row);
+    }
+
+    pub fn wish(&mut self, wish: Wish) {
+        self.wishes.push(wish);
+    }
+
+    pub(crate) fn take_wishes(&mut self) -> Vec<Wish> {
+        std::mem::take(&mut self.wishes)
     }
 
     /// Amounts of a row as a vector, for explanations and tests.

@@ -14,3 +14,5 @@ pub mod random;
 pub mod requests;
 pub mod schedule;
 pub mod time;
+
+pub use engine::Engine;

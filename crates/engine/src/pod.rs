@@ -15,6 +15,7 @@ mod compile;
 pub mod term;
 
 pub use compile::Compiler;
+pub(crate) use compile::constraint_without_pods;
 pub use term::{PodTerm, SpreadConstraint, WeightedTerm};
 
 /// `namespace/name`.
@@ -46,8 +47,44 @@ pub struct Pod {
     /// A victim of ours that is on its way out.
     pub is_preempted: bool,
     pub generation: i64,
+    /// What the condition `PodScheduled` says while it is false.
+    pub condition: Option<Box<Told>>,
     /// For noticing that an update changes nothing.
     pub revision: Box<str>,
+    /// Where another scheduler wants it to go; most pods have none.
+    pub hint: Option<Arc<NodeHint>>,
+}
+
+/// What the annotation for SchedulingHint says. Spec: scheduler-core 9.16.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeHint {
+    Nodes {
+        /// Only these; empty means any.
+        only: Box<[Box<str>]>,
+        /// These first, in this order.
+        preferred: Box<[Box<str>]>,
+    },
+    /// It cannot be read, for this reason.
+    Unreadable(Box<str>),
+}
+
+/// What users were told of a pod that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub reason: Box<str>,
+    pub message: Box<str>,
+    pub observed_generation: i64,
+}
+
+impl Pod {
+    /// Whether its condition says this already.
+    pub fn is_told(&self, reason: &str, message: &str, observed_generation: i64) -> bool {
+        self.condition.as_ref().is_some_and(|told| {
+            *told.reason == *reason
+                && *told.message == *message
+                && told.observed_generation == observed_generation
+        })
+    }
 }
 
 /// Everything about a pod that scheduling looks at, shared by all pods alike.
@@ -104,6 +141,7 @@ pub struct HostPort {
 /// The controller of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
+    pub api_version: Box<str>,
     pub kind: Box<str>,
     pub name: Box<str>,
 }

@@ -174,9 +174,9 @@ struct Memo {
 }
 
 /// Labels of a class, as selectors read them.
-struct ClassLabels<'a> {
-    class: &'a Class,
-    names: &'a Names,
+pub(super) struct ClassLabels<'a> {
+    pub(super) class: &'a Class,
+    pub(super) names: &'a Names,
 }
 
 impl Labels for ClassLabels<'_> {

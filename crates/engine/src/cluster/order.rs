@@ -49,6 +49,11 @@ impl Order {
         }
     }
 
+    /// As they were last asked for.
+    pub(super) fn last_rows(&self) -> &[Row] {
+        &self.rows
+    }
+
     pub(super) fn rows(&mut self) -> &[Row] {
         if self.is_stale {
             self.rows.clear();

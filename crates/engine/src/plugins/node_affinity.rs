@@ -7,7 +7,9 @@ use koord_api::selector::{NodeSelector, PreferredTerms};
 use crate::cluster::{Cluster, Row};
 use crate::framework::hooks::normalize_by_max;
 use crate::framework::parts::{Normal, ScorePart};
-use crate::framework::{Cycle, Filter, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status};
+use crate::framework::{
+    Cycle, Demand, Filter, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status,
+};
 use crate::pod::Class;
 
 pub const NAME: &str = "NodeAffinity";
@@ -54,6 +56,10 @@ impl Filter for NodeAffinity {
             true => Scope::Nothing,
             false => Scope::Row,
         }
+    }
+
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Nothing
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cluster::Cluster;
 use crate::framework::parts::FilterPart;
-use crate::framework::{Cycle, Filter, Hooks, NodeView, Scope, Sieve, Status};
+use crate::framework::{Cycle, Demand, Filter, Hooks, NodeView, Scope, Sieve, Status};
 use crate::pod::Class;
 
 pub const NAME: &str = "NodeName";
@@ -19,6 +19,10 @@ impl Filter for NodeName {
     /// The name is the pod's own, not its class's.
     fn scope(&self, _class: &Class) -> Scope {
         Scope::Row
+    }
+
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Nothing
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {

@@ -7,7 +7,9 @@ use koord_api::resource::ResourceId;
 
 use crate::cluster::{Cluster, Columns, Row, columns};
 use crate::framework::parts::{ColumnScore, FilterPart, Formula, Room, ScorePart};
-use crate::framework::{Code, Cycle, Facts, Filter, Hooks, NodeView, Reason, Scope, Score, Sieve, Status};
+use crate::framework::{
+    Code, Cycle, Demand, Facts, Filter, Hooks, NodeView, Reason, Scope, Score, Sieve, Status,
+};
 use crate::pod::Class;
 
 mod strategy;
@@ -47,6 +49,9 @@ pub fn build(args: Args) -> Hooks {
 struct Fit {
     args: Args,
 }
+
+/// Resources of one pod whose shortages fit into one number, two bits each.
+const CAUSES_MAX: usize = 31;
 
 /// One amount that a node is short of.
 struct Shortage {
@@ -123,21 +128,30 @@ impl Filter for Fit {
         }
     }
 
+    fn demand(&self, cycle: &Cycle<'_>) -> Demand {
+        Demand::Room(self.wanted(cycle.cluster, &cycle.pod.class))
+    }
+
     fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
         let columns = &cycle.cluster.columns;
         let wanted = self.wanted(cycle.cluster, &cycle.pod.class);
         let amounts: Vec<_> = wanted.iter().map(|(id, wanted)| (columns.amounts(*id), *wanted)).collect();
+        if amounts.len() > CAUSES_MAX {
+            return sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
+        }
         let pods = &columns.pods;
-        let fits = |row: Row| {
-            pods.free(row) >= 1
-                && amounts
-                    .iter()
-                    .all(|(amounts, wanted)| amounts.is_some_and(|amounts| *wanted <= amounts.free(row)))
+        // One bit for what is short, and one for what the node never has.
+        let cause_of = |row: Row| {
+            let mut cause = u64::from(pods.free(row) < 1);
+            for (at, (amounts, wanted)) in amounts.iter().enumerate() {
+                let (free, allocatable) =
+                    amounts.map_or((0, 0), |amounts| (amounts.free(row), amounts.allocatable[row.index()]));
+                cause |= u64::from(*wanted > free) << (2 * at + 1);
+                cause |= u64::from(*wanted > free && *wanted > allocatable) << (2 * at + 2);
+            }
+            (cause != 0).then_some(cause)
         };
-        sieve.retain(|row| match fits(row) {
-            true => Ok(()),
-            false => self.check(cycle, &NodeView::of(cycle.cluster, row)),
-        });
+        sieve.retain_by_cause(cause_of, |row| self.check(cycle, &NodeView::of(cycle.cluster, row)).err());
     }
 
     fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> FilterPart {

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::cluster::Cluster;
 use crate::framework::parts::FilterPart;
-use crate::framework::{Cycle, Filter, Hooks, NodeView, Scope, Sieve, Status};
+use crate::framework::{Cycle, Demand, Filter, Hooks, NodeView, Scope, Sieve, Status};
 use crate::pod::Class;
 
 pub const NAME: &str = "NodeUnschedulable";
@@ -34,6 +34,10 @@ fn is_tolerated(class: &Class) -> bool {
 impl Filter for NodeUnschedulable {
     fn scope(&self, class: &Class) -> Scope {
         if is_tolerated(class) { Scope::Nothing } else { Scope::Row }
+    }
+
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Nothing
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {

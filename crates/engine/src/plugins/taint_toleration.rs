@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::Taint;
 use crate::cluster::{Cluster, Row};
 use crate::framework::hooks::normalize_by_max;
 use crate::framework::parts::{FilterPart, Normal, ScorePart};
-use crate::framework::{Code, Cycle, Facts, Filter, Hooks, NodeView, Reason, Scope, Score, Sieve, Status};
+use crate::framework::{
+    Code, Cycle, Demand, Facts, Filter, Hooks, NodeView, Reason, Scope, Score, Sieve, Status,
+};
 use crate::pod::Class;
 
 pub const NAME: &str = "TaintToleration";
@@ -66,6 +68,10 @@ fn soft_count(class: &Class, taints: &[Taint]) -> i64 {
 impl Filter for TaintToleration {
     fn scope(&self, _class: &Class) -> Scope {
         Scope::Row
+    }
+
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Nothing
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {

@@ -40,19 +40,19 @@ pub struct SpreadConstraint {
     pub min_domains: i64,
     /// `DoNotSchedule`; otherwise `ScheduleAnyway`.
     pub is_hard: bool,
-    /// Pods of the same namespace that count; keys of `matchLabelKeys` are in it.
-    pub selector: Selector,
+    /// Pods of the same namespace that count; keys of `matchLabelKeys` are in their selector.
+    pub pods: Arc<PodSet>,
     pub honors_affinity: bool,
     pub honors_taints: bool,
 }
 
-impl SpreadConstraint {
-    /// The pods that count, for a pod of this namespace.
-    pub fn pods(&self, namespace: &Arc<str>) -> PodSet {
+impl PodSet {
+    /// Pods of one namespace.
+    pub fn within(namespace: &Arc<str>, selector: Selector) -> PodSet {
         PodSet {
             namespaces: [namespace.clone()].into(),
             namespace_selector: None,
-            selector: self.selector.clone(),
+            selector,
             and: Box::default(),
         }
     }

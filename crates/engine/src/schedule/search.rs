@@ -103,7 +103,13 @@ impl Prepared {
         Some(Status::unresolvable("", text))
     }
 
-    fn is_asked(&self, plugin: PluginName) -> bool {
+    /// The plugins that named the nodes they want, by name.
+    pub(super) fn narrowing(&self) -> &[PluginName] {
+        &self.narrowing
+    }
+
+    /// Whether the plugin's filter has something to say about this pod.
+    pub fn is_asked(&self, plugin: PluginName) -> bool {
         !self.skipped.contains(&plugin)
     }
 }
