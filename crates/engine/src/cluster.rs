@@ -13,6 +13,7 @@ use koord_api::resource::{ResourceTable, ResourceVector};
 
 use crate::engine::input::{Workload, WorkloadKind};
 use crate::framework::PluginName;
+use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
 use crate::pod::term::PodSet;
 use crate::pod::{Class, Compiler, Pod, PodKey};
@@ -61,7 +62,7 @@ pub struct Cluster {
     order: order::Order,
     pods: ledger::Ledger,
     taints: node::TaintSets,
-    images: HashMap<Sym, Image>,
+    images: QuickMap<Sym, Image>,
     domains: domains::Domains,
     matching: matching::Matching,
     workloads: workloads::Workloads,
@@ -253,8 +254,10 @@ impl Cluster {
                 true => image.nodes += 1,
                 false => image.nodes = image.nodes.saturating_sub(1),
             }
+            if image.nodes == 0 {
+                self.images.remove(name);
+            }
         }
-        self.images.retain(|_, image| image.nodes > 0);
     }
 
     fn touch(&mut self, row: Row) {

@@ -4,9 +4,12 @@
 //! that the answers for most nodes can be remembered from one attempt to the next (`schedule::memory`). A plugin
 //! that has nothing to tell is asked about every node, every time.
 
+use std::hash::Hash;
+
 use koord_api::resource::ResourceId;
 
 use crate::cluster::{Cluster, Columns, Row};
+use crate::hash::QuickMap;
 
 /// What the verdicts of a filter depend on, for pods of one class.
 pub enum FilterPart {
@@ -129,4 +132,39 @@ pub trait Rate: Follower {
     /// Final scores of rows with these keys; `counts` says how many feasible rows each stands for. False when the
     /// plugin adds nothing to any node.
     fn rate(&mut self, cluster: &Cluster, keys: &[u32], counts: &[usize], scores: &mut [i64]) -> bool;
+}
+
+/// Keys as small numbers.
+pub struct Keys<K> {
+    ids: QuickMap<K, u32>,
+    all: Vec<K>,
+}
+
+impl<K> Default for Keys<K> {
+    fn default() -> Keys<K> {
+        Keys { ids: QuickMap::default(), all: Vec::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Keys<K> {
+    /// The number of a key, new if nobody had it before.
+    pub fn number(&mut self, key: &K) -> u32 {
+        if let Some(known) = self.ids.get(key) {
+            return *known;
+        }
+        let number = u32::try_from(self.all.len()).expect("fewer keys than changes of rows");
+        self.all.push(key.clone());
+        self.ids.insert(key.clone(), number);
+        number
+    }
+
+    /// A key that was numbered.
+    pub fn get(&self, number: u32) -> &K {
+        &self.all[usize::try_from(number).unwrap_or(usize::MAX)]
+    }
+
+    /// Keys that no row has any more pile up; a follower with too many of them is better made anew.
+    pub fn are_few(&self, cluster: &Cluster) -> bool {
+        self.all.len() <= 64 + 4 * cluster.columns.rows()
+    }
 }

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use crate::cluster::domains::{Domain, KeyColumn, at};
 use crate::cluster::matching::{Counts, HeldId, Role, SetId};
 use crate::cluster::{Cluster, Row};
+use crate::framework::parts::{FilterPart, ScorePart};
 use crate::framework::{
     Code, Cycle, Facts, Filter, Hooks, NodeView, PreFilter, Preparation, Reason, Scope, Score, Sieve, Status,
 };
 use crate::intern::Sym;
 use crate::number::{nearest, truncated};
 use crate::pod::{Class, Pod, PodTerm};
+
+mod follow;
 
 pub const NAME: &str = "InterPodAffinity";
 
@@ -242,6 +245,10 @@ impl Filter for InterPodAffinity {
         }
         sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
     }
+
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        InterPodAffinity::filter_part(cluster, class)
+    }
 }
 
 /// Scores by key and domain.
@@ -327,13 +334,21 @@ impl Score for InterPodAffinity {
     }
 
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], scores: &mut [i64]) {
-        let (min, max) =
-            (scores.iter().copied().min().unwrap_or(0), scores.iter().copied().max().unwrap_or(0));
-        for score in scores {
-            *score = match max - min {
-                0 => 0,
-                span => truncated(100.0 * (nearest(*score - min) / nearest(span))),
-            };
-        }
+        normalize(scores);
+    }
+
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        self.score_part(cluster, class)
+    }
+}
+
+/// From the lowest to the highest.
+fn normalize(scores: &mut [i64]) {
+    let (min, max) = (scores.iter().copied().min().unwrap_or(0), scores.iter().copied().max().unwrap_or(0));
+    for score in scores {
+        *score = match max - min {
+            0 => 0,
+            span => truncated(100.0 * (nearest(*score - min) / nearest(span))),
+        };
     }
 }

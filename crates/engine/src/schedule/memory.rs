@@ -293,3 +293,6 @@ fn failed(attempt: &mut Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sie
     let diagnosis = Diagnosis::of_nodes(sieve, LeftOut::default(), attempt.order.len());
     attempt.help(cycle, prepared, diagnosis)
 }
+
+#[cfg(test)]
+mod tests;
