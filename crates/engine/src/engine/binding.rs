@@ -24,8 +24,8 @@ const PATIENT: &[PluginName] = &["Coscheduling"];
 
 /// A pod that has a place and is not bound yet.
 pub(super) struct Binding {
-    record: Record,
-    row: Row,
+    pub(super) record: Record,
+    pub(super) row: Row,
     slots: Slots,
     stage: Stage,
     /// Since when it has the place.
