@@ -189,7 +189,12 @@ impl Cluster {
         let mut node = Node::read(object, &mut self.names, &mut self.resources);
         node.taint_set = self.taints.share(&node.taints);
         let allocatable = node.allocatable.clone();
-        self.leave_domains(row);
+        // Mostly a heartbeat: with the same labels a node stays in its domains.
+        let known = &self.nodes[row.index()];
+        let is_relabelled = !known.is_real || known.labels != node.labels;
+        if is_relabelled {
+            self.leave_domains(row);
+        }
         self.count_images(row, false);
         let old = &mut self.nodes[row.index()];
         let is_new = !old.is_real;
@@ -198,8 +203,10 @@ impl Cluster {
         let released = std::mem::replace(old, node);
         self.taints.release(released.taint_set, released.is_real);
         self.count_images(row, true);
-        self.domains.set_node(row, &self.nodes[row.index()], &self.names);
-        self.matching.shift(row, 1, &self.domains);
+        if is_relabelled {
+            self.domains.set_node(row, &self.nodes[row.index()], &self.names);
+            self.matching.shift(row, 1, &self.domains);
+        }
         self.columns.set_node(row, &allocatable, &self.nodes[row.index()], &self.resources);
         match is_new {
             true => self.order.add(row, &new_zone),
