@@ -368,19 +368,20 @@ impl Matching {
         required.chain(class.preferred_pods.iter().map(|weighted| weighted.term.topology_key))
     }
 
-    /// A namespace has these labels now. Everything that selects namespaces is counted anew.
+    /// A namespace has these labels now. Everything that selects namespaces is counted anew; false when nothing is.
     pub(super) fn set_namespace(
         &mut self,
         name: &str,
         labels: std::collections::BTreeMap<String, String>,
         names: &Names,
         domains: &Domains,
-    ) {
+    ) -> bool {
         if self.namespaces.get(name) == Some(&labels) {
-            return;
+            return false;
         }
         self.namespaces.insert(name.into(), labels);
         self.recount(names, domains);
+        true
     }
 
     /// Decides again who is in which set, and counts.

@@ -168,7 +168,7 @@ impl Engine {
         let pod = &record.pod.content;
         let node = self.world.cluster.node(preemption.row).name.clone();
         let mut victims = Vec::new();
-        for victim in preemption.victims.iter().filter(|victim| !victim.is_deleting) {
+        for victim in preemption.calls() {
             match self.bindings.get(&victim.uid).is_some_and(|binding| binding.is_waiting()) {
                 true => self.reject(now, &victim.uid, "", "preempted"),
                 false => victims.push(Subject::of(victim)),

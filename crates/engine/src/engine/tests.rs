@@ -2,6 +2,7 @@
 
 mod history;
 mod points;
+mod preemption;
 mod volumes;
 
 use serde_json::{Value, json};

@@ -47,10 +47,12 @@ impl Explanation {
     }
 
     fn write_nodes(&self, out: &mut String) {
-        if !self.reasons.is_empty() {
+        // A single reason has been told already.
+        let reasons = if self.reasons.len() > 1 { self.reasons.as_slice() } else { &[] };
+        if !reasons.is_empty() {
             line(out, 0, "Nodes by what refuses them first:");
         }
-        for cause in &self.reasons {
+        for cause in reasons {
             let plugin = if cause.plugin.is_empty() { String::new() } else { format!("{}: ", cause.plugin) };
             let detail = if cause.detail.is_empty() { String::new() } else { format!(" ({})", cause.detail) };
             line(out, 2, &format!("{:>4}  {plugin}{}{detail}", cause.nodes, cause.text));
@@ -64,18 +66,17 @@ impl Explanation {
     }
 
     fn write_preemption(&self, out: &mut String) {
-        let Some(plan) = &self.preemption else { return };
-        match &plan.node {
-            Some(node) => {
-                let victims = plan.victims.join(", ");
-                let budgets = match plan.violations {
-                    0 => String::new(),
-                    count => format!(" ({count} of them protected by a disruption budget)"),
-                };
-                line(out, 0, &format!("Preemption: makes room on {node} by deleting {victims}{budgets}."));
-            }
-            None => line(out, 0, &format!("Preemption does not help: {}", plan.why_not)),
-        }
+        // Why it does not help is in the message.
+        let Some((plan, node)) = self.preemption.as_ref().and_then(|plan| Some((plan, plan.node.as_ref()?)))
+        else {
+            return;
+        };
+        let victims = plan.victims.join(", ");
+        let budgets = match plan.violations {
+            0 => String::new(),
+            count => format!(" ({count} of them protected by a disruption budget)"),
+        };
+        line(out, 0, &format!("Preemption: makes room on {node} by deleting {victims}{budgets}."));
     }
 }
 

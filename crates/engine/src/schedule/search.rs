@@ -165,8 +165,13 @@ pub(super) fn run(
 }
 
 /// The node that the pod is promised, if it takes the pod. Spec: scheduler-core 3.2.5.
-fn nominated_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared) -> Option<Found> {
-    let row = attempt.nominated_row.filter(|row| attempt.order.contains(row))?;
+pub(super) fn nominated_first(
+    attempt: &Attempt<'_>,
+    cycle: &Cycle<'_>,
+    prepared: &Prepared,
+) -> Option<Found> {
+    let row =
+        attempt.nominated_row.filter(|row| cycle.cluster.columns.is_real.get(row.index()) == Some(&true))?;
     if prepared.only.as_ref().is_some_and(|only| !only.contains(&row)) {
         return None;
     }

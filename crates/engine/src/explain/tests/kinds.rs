@@ -192,6 +192,9 @@ fn cases() -> Vec<(&'static str, Lab)> {
     ]
 }
 
+/// Renewed by `RENEW_GOLDEN=1 cargo test -p koord-engine explanations_read_well`; the difference is for review.
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/explain/tests/golden.txt");
+
 #[test]
 fn explanations_read_well() {
     let mut text = String::new();
@@ -199,11 +202,16 @@ fn explanations_read_well() {
         lab.settle();
         lab.wait(125);
         lab.settle();
-        let explanation = lab.explain("x");
-        text.push_str(&format!("### {name}\n{}\n", explanation.to_text()));
+        let mut explanation = lab.explain("x");
         let data = serde_json::to_value(&explanation).unwrap();
         assert_eq!(serde_json::from_value::<Explanation>(data).unwrap(), explanation, "{name}");
+        // Which events wake a pod is each plugin's own affair.
+        explanation.wakes.clear();
+        text.push_str(&format!("### {name}\n{}\n", explanation.to_text()));
     }
-    let known = include_str!("golden.txt");
+    if std::env::var_os("RENEW_GOLDEN").is_some() {
+        std::fs::write(GOLDEN, &text).unwrap();
+    }
+    let known = std::fs::read_to_string(GOLDEN).unwrap();
     assert!(text == known, "explanations read differently now:\n{text}");
 }

@@ -510,7 +510,8 @@ fn bindings_settle_or_fail() {
     world.bound_claim("c", "v", json!({}));
     assert_eq!(world.is_settled(&pod, row, &slots), Ok(true));
 
-    let failures: [(&str, fn(&mut World)); 5] = [
+    type Happens = fn(&mut World);
+    let failures: [(&str, Happens); 5] = [
         ("pv \"v\" node affinity doesn't match node \"a\": no matching NodeSelectorTerms", |world| {
             world.volume("v", "5Gi", json!({"spec": only_on(HOST, &["b"])}));
         }),

@@ -8,8 +8,11 @@ use super::*;
 use crate::engine::input::StorageKind;
 use crate::framework::event::Event;
 use crate::framework::{Delta, Nominating, PostFilter, PostFilterInput, PostFiltered};
+use crate::plugins::default_preemption;
 use crate::plugins::volume_world::{World, mounts};
+use crate::profile::args::DefaultPreemptionArgs;
 use crate::random::Random;
+use crate::schedule::Failure;
 
 fn gce(read_only: bool) -> Value {
     json!([{"name": "v", "gcePersistentDisk": {"pdName": "x", "readOnly": read_only}}])
@@ -127,6 +130,30 @@ fn taking_the_holder_away_frees_the_claim() {
         assert!(world.attempt(&pod).is_err());
         let want: Vec<Row> = want.into_iter().map(|node| world.row(node)).collect();
         assert_eq!(*removal.fits.lock().unwrap(), want, "scheduler-core#6.11.V17 {name}");
+    }
+}
+
+#[test]
+fn a_more_important_pod_takes_the_claim() {
+    for (name, priority, is_helped) in [("equal", 0, false), ("more important", 10, true)] {
+        let mut world = World::new();
+        once_pod(&mut world, "c");
+        world.place("holder", "a", mounts(&["c"]));
+        let preemption = default_preemption::build(&DefaultPreemptionArgs::default());
+        world.framework.post_filters = vec![preemption];
+        let pod = world.pod("p", mounts(&["c"]), json!({"spec": {"priority": priority}}));
+        let Err(Failure::Unfit(unfit)) = world.attempt(&pod) else { panic!("{name}") };
+        let victims = unfit.preemption.iter().flat_map(|preemption| &preemption.victims);
+        let victims: Vec<&str> = victims.map(|victim| &*victim.key.name).collect();
+        let (want, nominating): (&[&str], _) = match is_helped {
+            true => (&["holder"], Nominating::Node(world.row("a"))),
+            false => (&[], unfit.nominating),
+        };
+        assert_eq!(
+            (victims.as_slice(), unfit.nominating),
+            (want, nominating),
+            "scheduler-core#6.11.V17 {name}"
+        );
     }
 }
 
