@@ -13,8 +13,9 @@ use koord_api::resource::{ResourceTable, ResourceVector};
 
 use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
 use crate::framework::PluginName;
+use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
-use crate::pod::term::PodSet;
+use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
 use crate::profile::args::DefaultConstraints;
 
@@ -63,7 +64,7 @@ pub struct Cluster {
     order: order::Order,
     pods: ledger::Ledger,
     taints: node::TaintSets,
-    images: HashMap<Sym, Image>,
+    images: QuickMap<Sym, Image>,
     domains: domains::Domains,
     matching: matching::Matching,
     workloads: workloads::Workloads,
@@ -112,6 +113,12 @@ impl ChangeLog {
         self.rows.push_back(row);
     }
 
+    /// Everything may have changed: all readers start over.
+    fn start_over(&mut self) {
+        self.first = self.end() + 1;
+        self.rows.clear();
+    }
+
     /// Where a reader that knows everything stands.
     pub fn end(&self) -> u64 {
         self.first + u64::try_from(self.rows.len()).unwrap_or(u64::MAX)
@@ -120,7 +127,7 @@ impl ChangeLog {
     /// What changed since; none when that is no longer known.
     pub fn since(&self, place: u64) -> Option<impl Iterator<Item = Row> + '_> {
         let skip = usize::try_from(place.checked_sub(self.first)?).ok()?;
-        Some(self.rows.iter().skip(skip).copied())
+        (skip <= self.rows.len()).then(|| self.rows.range(skip..).copied())
     }
 }
 
@@ -256,8 +263,10 @@ impl Cluster {
                 true => image.nodes += 1,
                 false => image.nodes = image.nodes.saturating_sub(1),
             }
+            if image.nodes == 0 {
+                self.images.remove(name);
+            }
         }
-        self.images.retain(|_, image| image.nodes > 0);
     }
 
     fn touch(&mut self, row: Row) {
@@ -278,9 +287,9 @@ impl Cluster {
         for term in class.anti_affinity.iter().chain(preferred) {
             self.follow(&term.pods, term.topology_key);
         }
-        for term in &class.affinity {
+        for key in keys(&class.affinity) {
             if let Some(together) = &class.together {
-                self.follow(together, term.topology_key);
+                self.follow(together, key);
             }
         }
         for constraint in &class.spread {
@@ -349,7 +358,9 @@ impl Cluster {
 
     /// A namespace has these labels now.
     pub fn set_namespace(&mut self, name: &str, labels: std::collections::BTreeMap<String, String>) {
-        self.matching.set_namespace(name, labels, &self.names, &self.domains);
+        if self.matching.set_namespace(name, labels, &self.names, &self.domains) {
+            self.log.start_over();
+        }
     }
 
     pub fn storage(&self) -> &Storage {

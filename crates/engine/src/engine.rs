@@ -15,6 +15,7 @@ mod objects;
 mod options;
 mod pods;
 mod step;
+mod view;
 mod world;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ use std::collections::HashMap;
 pub use command::{Command, Subject};
 pub use input::{Input, Outcome};
 pub use options::Options;
+pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
 use crate::plugins::registry::{self, Manner};
@@ -32,7 +34,7 @@ use crate::pod::PodKey;
 use crate::profile::ProfileError;
 use crate::queue::{self, Queue};
 use crate::random::Random;
-use crate::schedule::{Framework, Nominated, Sampling, Ties};
+use crate::schedule::{Framework, Memory, Nominated, Sampling, Ties};
 use crate::time::Time;
 use world::World;
 
@@ -43,6 +45,8 @@ pub struct Engine {
     /// Pods with a place that are not bound yet, by UID.
     bindings: HashMap<Box<str>, binding::Binding>,
     nominated: Nominated,
+    /// What attempts remember, for each profile.
+    memories: Vec<Memory>,
     /// Nodes came or went, so that promises must be looked up anew.
     is_renominating: bool,
     /// Where the next search begins.
@@ -71,7 +75,8 @@ pub struct Attempted {
     pub since: Option<Time>,
     /// Nodes looked at.
     pub evaluated: usize,
-    /// Nodes that passed, with their totals; no totals when only one passed.
+    /// Nodes that passed, with their totals; no totals when only one passed, and none at all when the choice was made
+    /// from memory.
     pub feasible: Vec<(Row, i64)>,
     pub verdict: Verdict,
 }
@@ -118,6 +123,7 @@ impl Engine {
             world.cluster.set_default_spread(&profile.scheduler_name, defaults);
         }
         let profiles = world.queue_profiles();
+        let memories = world.frameworks.iter().map(|_| Memory::default()).collect();
         let queue_options = queue::Options {
             initial_backoff: options.initial_backoff,
             max_backoff: options.max_backoff,
@@ -131,6 +137,7 @@ impl Engine {
             queue: Queue::new(queue_options, profiles),
             bindings: HashMap::new(),
             nominated: Nominated::default(),
+            memories,
             is_renominating: false,
             search_start: 0,
             random: Random::new(options.seed),

@@ -14,10 +14,12 @@ use crate::random::Random;
 use crate::time::Time;
 
 mod diagnosis;
+mod memory;
 mod rank;
 mod search;
 
 pub use diagnosis::{Diagnosis, Reasons};
+pub use memory::Memory;
 pub use search::{Prepared, nodes_to_find};
 
 /// The plugins of one profile, point by point, in the order they run.
@@ -64,6 +66,13 @@ pub struct Nominated {
 }
 
 impl Nominated {
+    /// Rows that somebody was promised, ascending.
+    fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = self.by_row.keys().copied().collect();
+        rows.sort_unstable();
+        rows
+    }
+
     pub fn insert(&mut self, row: Row, pod: Arc<Pod>) {
         self.by_row.entry(row).or_default().push(pod);
     }
@@ -86,19 +95,16 @@ impl Nominated {
         let there = self.by_row.get(&row).into_iter().flatten();
         there.filter(move |other| other.class.priority >= pod.class.priority && other.uid != pod.uid)
     }
-
-    /// Those who lose their promise when `pod` takes the node.
-    pub fn after<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let there = self.by_row.get(&row).into_iter().flatten();
-        there.filter(|other| other.class.priority < pod.class.priority)
-    }
 }
 
 /// A node was found.
 #[derive(Debug)]
 pub struct Choice {
     pub row: Row,
-    /// The nodes that passed, with their totals; no totals when only one passed.
+    /// How many nodes passed.
+    pub feasible_count: usize,
+    /// The nodes that passed, with their totals; no totals when only one passed. Empty when the choice was made from
+    /// memory: an attempt without one tells.
     pub feasible: Vec<(Row, i64)>,
     /// Nodes looked at.
     pub evaluated: usize,
@@ -147,6 +153,9 @@ pub struct Attempt<'a> {
     /// The node that the pod is promised; tried first.
     pub nominated_row: Option<Row>,
     pub now: Time,
+    /// What attempts of this profile on this cluster remember. Without it every node is asked about and the choice
+    /// tells all totals; the outcome is the same. What-if attempts go without.
+    pub memory: Option<&'a mut Memory>,
 }
 
 impl Attempt<'_> {
@@ -155,6 +164,12 @@ impl Attempt<'_> {
         if self.order.is_empty() {
             return Err(Failure::NoNodes);
         }
+        let remembered = self.memory.take().and_then(|memory| memory.attempt(&mut self, cluster, pod));
+        remembered.unwrap_or_else(|| self.ask_all(cluster, pod))
+    }
+
+    /// Asks about every node.
+    fn ask_all(mut self, cluster: &Cluster, pod: &Arc<Pod>) -> Result<Choice, Failure> {
         let mut cycle = Cycle::new(cluster, pod);
         let mut prepared = Prepared::default();
         if let Err(refused) = search::prepare(self.framework, &mut cycle, &mut prepared) {
@@ -181,7 +196,7 @@ impl Attempt<'_> {
                 (feasible[at].0, feasible)
             }
         };
-        Ok(Choice { row, feasible, evaluated, slots: cycle.slots })
+        Ok(Choice { row, feasible_count: feasible.len(), feasible, evaluated, slots: cycle.slots })
     }
 
     /// Asks PostFilter plugins, in order, until one helps or forbids. Spec: scheduler-core 3.2.9.

@@ -237,7 +237,8 @@ impl Term {
     /// Each condition's text and what is left without it; none when nothing is.
     fn relaxations(&self) -> Vec<(String, Option<Term>)> {
         let mut all = Vec::new();
-        let kept = |term: Term| (!term.labels.is_everything() || !term.fields.is_everything()).then_some(term);
+        let kept =
+            |term: Term| (!term.labels.is_everything() || !term.fields.is_everything()).then_some(term);
         for at in 0..self.labels.requirements().len() {
             let (gone, labels) = without(self.labels.requirements(), at);
             let left = Term { labels: Selector::all_of(labels), fields: self.fields.clone() };

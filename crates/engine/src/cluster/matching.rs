@@ -24,11 +24,6 @@ pub struct SetId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HeldId(u32);
 
-impl HeldId {
-    /// A term that only pods of a simulation hold.
-    pub const NONE: HeldId = HeldId(u32::MAX);
-}
-
 /// What a held term means to other pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
@@ -272,6 +267,11 @@ impl Matching {
         self.set_ids.get(set).copied()
     }
 
+    /// What a number stands for.
+    pub fn pods(&self, id: SetId) -> &PodSet {
+        &self.sets[index(id.0)].set
+    }
+
     /// Pods of a set; those being deleted are among them.
     pub fn all(&self, id: SetId) -> &Counts {
         &self.sets[index(id.0)].all
@@ -368,19 +368,20 @@ impl Matching {
         required.chain(class.preferred_pods.iter().map(|weighted| weighted.term.topology_key))
     }
 
-    /// A namespace has these labels now. Everything that selects namespaces is counted anew.
+    /// A namespace has these labels now. Everything that selects namespaces is counted anew; false when nothing is.
     pub(super) fn set_namespace(
         &mut self,
         name: &str,
         labels: std::collections::BTreeMap<String, String>,
         names: &Names,
         domains: &Domains,
-    ) {
+    ) -> bool {
         if self.namespaces.get(name) == Some(&labels) {
-            return;
+            return false;
         }
         self.namespaces.insert(name.into(), labels);
         self.recount(names, domains);
+        true
     }
 
     /// Decides again who is in which set, and counts.

@@ -24,8 +24,8 @@ const PATIENT: &[PluginName] = &["Coscheduling"];
 
 /// A pod that has a place and is not bound yet.
 pub(super) struct Binding {
-    record: Record,
-    row: Row,
+    pub(super) record: Record,
+    pub(super) row: Row,
     slots: Slots,
     stage: Stage,
     /// Since when it has the place.
@@ -294,6 +294,7 @@ impl Engine {
             return;
         }
         let Some(pod) = self.world.cluster.held(uid).map(|held| held.pod.clone()) else { return };
+        let pod = self.with_place(&pod);
         if self.world.cluster.forget(uid).is_ok() {
             self.room_is_free(now, pod);
         }

@@ -232,6 +232,7 @@ impl Engine {
             random: &mut random,
             nominated_row: promised.and_then(|node| cluster.row(node)),
             now,
+            memory: None,
         };
         attempt.run(cluster, pod).err()
     }

@@ -53,7 +53,7 @@ impl Refusal {
 impl Engine {
     /// Gives an assumed place back, then handles the failure.
     pub(super) fn take_back(&mut self, now: Time, record: Record, refusal: Refusal) -> Verdict {
-        let pod = record.pod.content.clone();
+        let pod = self.with_place(&record.pod.content);
         // Gone already if the pod was deleted meanwhile.
         if self.world.cluster.forget(&pod.uid).is_err() {
             self.queue.done(&record.pod.uid);
@@ -150,6 +150,7 @@ impl Engine {
             reason: refusal.reason(),
             message: refusal.message.clone(),
             observed_generation: pod.generation,
+            is_new: pod.condition.is_none() && waiting.written.is_none(),
         });
         if condition.is_none() && nominated.is_none() {
             return;
@@ -167,7 +168,7 @@ impl Engine {
         let pod = &record.pod.content;
         let node = self.world.cluster.node(preemption.row).name.clone();
         let mut victims = Vec::new();
-        for victim in preemption.victims.iter().filter(|victim| !victim.is_deleting) {
+        for victim in preemption.calls() {
             match self.bindings.get(&victim.uid).is_some_and(|binding| binding.is_waiting()) {
                 true => self.reject(now, &victim.uid, "", "preempted"),
                 false => victims.push(Subject::of(victim)),

@@ -146,6 +146,15 @@ impl Engine {
         self.room_is_free(now, pod);
     }
 
+    /// The record of a pod with the node that we chose for it: in events it counts as placed.
+    pub(super) fn with_place(&self, pod: &Arc<Pod>) -> Arc<Pod> {
+        let cluster = &self.world.cluster;
+        match cluster.held(&pod.uid).map(|held| &cluster.node(held.row).name) {
+            Some(node) if pod.node.is_empty() => Arc::new(Pod { node: node.clone(), ..(**pod).clone() }),
+            _ => pod.clone(),
+        }
+    }
+
     /// A pod on a node is gone: others may fit now.
     pub(super) fn room_is_free(&mut self, now: Time, pod: Arc<Pod>) {
         let event = Event::new(Resource::AssignedPod, Action::DELETE);

@@ -80,6 +80,7 @@ impl Engine {
             random: &mut self.random,
             nominated_row: promised.and_then(|node| cluster.row(node)),
             now,
+            memory: self.memories.get_mut(usize::from(record.pod.profile.0)),
         };
         attempt.run(cluster, pod)
     }

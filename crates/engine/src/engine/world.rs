@@ -13,6 +13,9 @@ use crate::queue::{self, Host, NodeName, PodKey, PodUid, ProfileId, QueuedPod};
 use crate::schedule::Framework;
 use crate::time::Time;
 
+/// What the queue keeps of a pod.
+pub(super) type QueueRecord = QueuedPod<Arc<Pod>>;
+
 /// The cluster, the plugins, and the pods that wait for a node.
 pub(super) struct World {
     pub(super) cluster: Cluster,

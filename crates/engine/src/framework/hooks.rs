@@ -7,6 +7,7 @@ use koord_api::resource::ResourceId;
 
 use super::event::Event;
 use super::hint::{Hint, Registration};
+use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
 use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
@@ -21,6 +22,7 @@ pub struct Hooks {
     pub name: PluginName,
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
     pub pre_filter: Option<Arc<dyn PreFilter>>,
+    pub prefer: Option<Arc<dyn Prefer>>,
     pub filter: Option<Arc<dyn Filter>>,
     pub post_filter: Option<Arc<dyn PostFilter>>,
     pub score: Option<Arc<dyn Score>>,
@@ -48,6 +50,7 @@ impl Hooks {
     setters! {
         pre_enqueue: PreEnqueue,
         pre_filter: PreFilter,
+        prefer: Prefer,
         filter: Filter,
         post_filter: PostFilter,
         score: Score,
@@ -157,8 +160,6 @@ pub struct Preemption {
     pub victims: Vec<Arc<Pod>>,
     /// How many of them break a disruption budget.
     pub violations: usize,
-    /// Pods of lower priority that were promised the node, and are no longer.
-    pub denominated: Vec<Arc<Pod>>,
 }
 
 impl Preemption {
@@ -263,11 +264,23 @@ pub enum Preparation {
 pub trait PreFilter: Send + Sync {
     fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status>;
 
+    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` reads: it
+    /// neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        false
+    }
+
     /// The cycle's state as if `other` were on `row` too.
     fn add_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
 
     /// The cycle's state as if `other` were not on `row`.
     fn remove_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
+}
+
+/// Names nodes to be tried before all others; the first that passes the filters is taken. Spec: scheduler-core 9.7.
+pub trait Prefer: Send + Sync {
+    /// In the order they are to be tried.
+    fn prefer(&self, cycle: &Cycle<'_>) -> Vec<Row>;
 }
 
 /// What of the pods on a node a filter's verdict on a pod depends on: what preemption could change.
@@ -297,6 +310,15 @@ pub trait Filter: Send + Sync {
     fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
         sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
     }
+
+    /// What `check` depends on, as exactly as the plugin can say.
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        match self.scope(class) {
+            Scope::Nothing => FilterPart::Nothing,
+            Scope::Row => FilterPart::Row,
+            Scope::Cluster => FilterPart::Opaque,
+        }
+    }
 }
 
 /// Rates the nodes that are left, 0 to 100 after normalising.
@@ -320,6 +342,15 @@ pub trait Score: Send + Sync {
 
     /// From raw scores to 0..=100.
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], _scores: &mut [i64]) {}
+
+    /// What final scores depend on, as exactly as the plugin can say.
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        match self.scope(class) {
+            Scope::Nothing => ScorePart::Nothing,
+            // How they are normalised only the plugin can tell.
+            Scope::Row | Scope::Cluster => ScorePart::Opaque,
+        }
+    }
 }
 
 /// Scales to 100 by the highest; reversed, the highest becomes 0. Spec: scheduler-core 6.

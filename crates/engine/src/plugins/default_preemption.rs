@@ -63,13 +63,11 @@ impl PostFilter for DefaultPreemption {
             // Extenders with a preempt verb choose among all candidates here, before the best is taken; the
             // shortlist keeps only the best as long as nobody else is asked.
             Outcome::Found(best) => {
-                let denominated = input.nominated.after(input.cycle.pod, best.row).cloned().collect();
                 let all = &input.cycle.cluster.node(best.row).pods.all;
                 let preemption = Preemption {
                     row: best.row,
                     victims: best.victims.iter().filter_map(|at| all.get(*at).cloned()).collect(),
                     violations: best.violations,
-                    denominated,
                 };
                 let status = Status { code: Code::Success, reasons: Vec::new(), plugin: NAME };
                 let nominating = Nominating::Node(best.row);

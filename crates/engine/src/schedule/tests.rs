@@ -89,6 +89,7 @@ impl World {
             random: &mut self.random,
             nominated_row: None,
             now: Time::default(),
+            memory: None,
         };
         attempt.run(&self.cluster, pod)
     }

@@ -185,16 +185,6 @@ fn ports_are_freed_by_their_holder() {
 }
 
 #[test]
-fn promises_to_lower_pods_are_taken_back() {
-    let mut world = world(&[("a", "1", &[one("v", 1)])]);
-    world.promise(&one("low", 5), "a");
-    world.promise(&one("equal", 20).cpu("0"), "a");
-    let preemption = world.unfit(&preemptor(20, "1"), None).preemption.unwrap();
-    let names: Vec<&str> = preemption.denominated.iter().map(|pod| &*pod.key.name).collect();
-    assert_eq!(names, ["low"], "scheduler-core#6.13.P18");
-}
-
-#[test]
 fn promises_to_higher_pods_are_kept() {
     let mut world = world(&[("a", "1", &[one("v", 1)])]);
     world.promise(&one("hi", 30).with("preemptionPolicy", json!("Never")), "a");
