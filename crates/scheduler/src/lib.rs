@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod flags;
+pub mod record;
 
 pub mod run;
 
