@@ -14,7 +14,7 @@ use koord_api::resource::{ResourceTable, ResourceVector};
 use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
 use crate::framework::PluginName;
 use crate::intern::{Names, Sym};
-use crate::pod::term::PodSet;
+use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
 use crate::profile::args::DefaultConstraints;
 
@@ -148,6 +148,12 @@ impl Cluster {
         self.order.last_rows()
     }
 
+    /// The order in which a search that begins now would visit nodes. Nothing is remembered, so that asking does not
+    /// change what a later search does.
+    pub fn would_visit(&self) -> Vec<Row> {
+        self.order.upcoming()
+    }
+
     /// How many nodes there are, ghosts left out.
     pub fn node_count(&self) -> usize {
         self.order.len()
@@ -272,9 +278,9 @@ impl Cluster {
         for term in class.anti_affinity.iter().chain(preferred) {
             self.follow(&term.pods, term.topology_key);
         }
-        for term in &class.affinity {
+        for key in keys(&class.affinity) {
             if let Some(together) = &class.together {
-                self.follow(together, term.topology_key);
+                self.follow(together, key);
             }
         }
         for constraint in &class.spread {
@@ -287,6 +293,16 @@ impl Cluster {
             }
         }
         self.matching.meant_by(class, &self.names);
+    }
+
+    /// What is followed now, for `stop_following`.
+    pub fn following(&self) -> matching::Following {
+        self.matching.following()
+    }
+
+    /// Lets go of what was followed since, and of classes that no pod has. No pod may have come or gone meanwhile.
+    pub fn stop_following(&mut self, since: matching::Following, classes: &[Arc<Class>]) {
+        self.matching.stop_following(since, classes);
     }
 
     /// Counts the pods of a set per domain of a key from now on.

@@ -8,12 +8,14 @@
 
 mod binding;
 pub mod command;
+mod explain;
 mod failure;
 pub mod input;
 mod objects;
 mod options;
 mod pods;
 mod step;
+mod view;
 mod world;
 
 #[cfg(test)]
@@ -24,6 +26,7 @@ use std::collections::HashMap;
 pub use command::{Command, Subject};
 pub use input::{Input, Outcome};
 pub use options::Options;
+pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
 use crate::plugins::registry::{self, Manner};
@@ -110,6 +113,7 @@ impl Engine {
             frameworks,
             plugins: Default::default(),
             waiting: HashMap::new(),
+            others: HashMap::new(),
         };
         for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
             let defaults = &profile.args.pod_topology_spread.default_constraints;

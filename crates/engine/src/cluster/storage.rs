@@ -232,7 +232,7 @@ impl Storage {
         };
         self.remove_volume(&new.name.clone());
         let name = new.name.clone();
-        self.shelves.entry(new.class.clone()).or_default().put(&new, new.claim.as_ref());
+        self.shelve(&new, new.claim.as_ref());
         self.volumes.insert(name.clone(), Arc::new(new));
         Some(StorageChange { kind: StorageKind::PersistentVolume, namespace: "".into(), name, turn })
     }
@@ -242,6 +242,14 @@ impl Storage {
         let assumed = self.assumed.forget_volume(name);
         self.unshelve(&old, assumed.as_ref().or(old.claim.as_ref()));
         Some(())
+    }
+
+    fn shelve(&mut self, volume: &Volume, claim: Option<&ClaimRef>) {
+        let shelf = self.shelves.entry(volume.class.clone()).or_default();
+        shelf.put(volume, claim);
+        if shelf.is_empty() {
+            self.shelves.remove(&volume.class);
+        }
     }
 
     fn unshelve(&mut self, volume: &Volume, claim: Option<&ClaimRef>) {

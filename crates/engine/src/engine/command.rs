@@ -89,6 +89,8 @@ pub struct Condition {
     pub reason: &'static str,
     pub message: String,
     pub observed_generation: i64,
+    /// There was none before: its status changes now, not only its text.
+    pub is_new: bool,
 }
 
 /// Pods that have to go for another.

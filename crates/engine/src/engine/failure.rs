@@ -53,7 +53,7 @@ impl Refusal {
 impl Engine {
     /// Gives an assumed place back, then handles the failure.
     pub(super) fn take_back(&mut self, now: Time, record: Record, refusal: Refusal) -> Verdict {
-        let pod = record.pod.content.clone();
+        let pod = self.with_place(&record.pod.content);
         // Gone already if the pod was deleted meanwhile.
         if self.world.cluster.forget(&pod.uid).is_err() {
             self.queue.done(&record.pod.uid);
@@ -97,6 +97,9 @@ impl Engine {
         }
         self.renominate(&pod, profile, refusal.nominating);
         self.tell_failure(&pod, profile, &refusal);
+        if let Some(waiting) = self.world.waiting.get_mut(&uid) {
+            waiting.told_at = Some(now);
+        }
         match refusal.is_rejected {
             true => Verdict::Unschedulable { message: refusal.message },
             false => Verdict::Error { message: refusal.message },
@@ -147,6 +150,7 @@ impl Engine {
             reason: refusal.reason(),
             message: refusal.message.clone(),
             observed_generation: pod.generation,
+            is_new: pod.condition.is_none() && waiting.written.is_none(),
         });
         if condition.is_none() && nominated.is_none() {
             return;

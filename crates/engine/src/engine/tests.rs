@@ -3,6 +3,7 @@
 mod history;
 mod points;
 mod preemption;
+mod volumes;
 
 use serde_json::{Value, json};
 

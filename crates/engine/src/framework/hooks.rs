@@ -21,6 +21,7 @@ pub struct Hooks {
     pub name: PluginName,
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
     pub pre_filter: Option<Arc<dyn PreFilter>>,
+    pub prefer: Option<Arc<dyn Prefer>>,
     pub filter: Option<Arc<dyn Filter>>,
     pub post_filter: Option<Arc<dyn PostFilter>>,
     pub score: Option<Arc<dyn Score>>,
@@ -48,6 +49,7 @@ impl Hooks {
     setters! {
         pre_enqueue: PreEnqueue,
         pre_filter: PreFilter,
+        prefer: Prefer,
         filter: Filter,
         post_filter: PostFilter,
         score: Score,
@@ -266,6 +268,12 @@ pub trait PreFilter: Send + Sync {
 
     /// The cycle's state as if `other` were not on `row`.
     fn remove_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
+}
+
+/// Names nodes to be tried before all others; the first that passes the filters is taken. Spec: scheduler-core 9.7.
+pub trait Prefer: Send + Sync {
+    /// In the order they are to be tried.
+    fn prefer(&self, cycle: &Cycle<'_>) -> Vec<Row>;
 }
 
 /// What of the pods on a node a filter's verdict on a pod depends on: what preemption could change.

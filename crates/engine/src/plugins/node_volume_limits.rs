@@ -160,17 +160,17 @@ impl Filter for NodeVolumeLimits {
         let wanted = wanted.as_ref().as_ref().map_err(Status::clone)?;
         let storage = cycle.cluster.storage();
         let Some(csi) = storage.csi_node(&node.node().name) else { return Ok(()) };
-        let new: Vec<&Attachable> = wanted.iter().filter(|volume| volume.counts_on(csi)).collect();
-        let Some(lowest) = new.iter().filter_map(|volume| csi.limit(&volume.driver)).min() else {
+        let new = wanted.iter().filter(|volume| volume.counts_on(csi));
+        let Some(lowest) = new.clone().filter_map(|volume| csi.limit(&volume.driver)).min() else {
             return Ok(());
         };
         // Nothing can be over a limit that all volumes together do not reach, so mostly nobody has to look closer.
         let mounted: usize = node.pods_with_volumes().map(|pod| pod.class.volumes.len()).sum();
-        let at_most = mounted + storage.attachments(&node.node().name).len() + new.len();
+        let at_most = mounted + storage.attachments(&node.node().name).len() + wanted.len();
         if i64::try_from(at_most).is_ok_and(|at_most| at_most <= i64::from(lowest)) {
             return Ok(());
         }
-        check_closely(storage, csi, node, &new)
+        check_closely(storage, csi, node, new.collect())
     }
 }
 
@@ -179,7 +179,7 @@ fn check_closely(
     storage: &Storage,
     csi: &CsiNode,
     node: &NodeView<'_>,
-    new: &[&Attachable],
+    mut new: Vec<&Attachable>,
 ) -> Result<(), Status> {
     let mut there: HashSet<VolumeId> = HashSet::new();
     let mut drivers: Vec<Box<str>> = Vec::new();
@@ -194,7 +194,7 @@ fn check_closely(
             }
         }
     }
-    let new: Vec<&&Attachable> = new.iter().filter(|volume| !there.contains(&volume.id)).collect();
+    new.retain(|volume| !there.contains(&volume.id));
     for attachment in storage.attachments(&node.node().name) {
         let volume = storage.volume(&attachment.volume).and_then(|volume| volume.csi.as_ref());
         let Some((_, handle)) = volume.filter(|_| !attachment.driver.is_empty()) else { continue };

@@ -6,8 +6,9 @@ use koord_api::selector::{NodeSelector, PreferredTerms};
 
 use super::{
     balanced_allocation, default_preemption, dynamic_resources, image_locality, inter_pod_affinity,
-    node_affinity, node_name, node_ports, node_resources_fit, node_unschedulable, node_volume_limits,
-    pod_topology_spread, taint_toleration, volume_binding, volume_restrictions, volume_zone,
+    node_affinity, node_name, node_ports, node_resources_fit, node_resources_fit_plus, node_unschedulable,
+    node_volume_limits, pod_topology_spread, scarce_resource_avoidance, scheduling_gates, scheduling_hint,
+    taint_toleration, volume_binding, volume_restrictions, volume_zone,
 };
 use crate::framework::{Hooks, PluginName};
 use crate::profile::Profile;
@@ -64,9 +65,13 @@ const NAME_ONLY: &[&str] = &["PrioritySort", "DefaultBinder", "DefaultPreBind"];
 /// One plugin with its arguments; none when it is not built.
 fn build(name: &str, args: &Args) -> Option<Hooks> {
     Some(match name {
+        scheduling_gates::NAME => scheduling_gates::build(),
+        node_resources_fit_plus::NAME => node_resources_fit_plus::build(&args.node_resources_fit_plus),
+        scarce_resource_avoidance::NAME => scarce_resource_avoidance::build(&args.scarce_resource_avoidance),
+        scheduling_hint::NAME => scheduling_hint::build(args.scheduling_hint),
         node_unschedulable::NAME => node_unschedulable::build(),
         node_name::NAME => node_name::build(),
-        taint_toleration::NAME => taint_toleration::build(taint_toleration::Wording::Plain),
+        taint_toleration::NAME => taint_toleration::build(args.taint_toleration.wording),
         node_affinity::NAME => node_affinity::build(added(&args.node_affinity)),
         node_ports::NAME => node_ports::build(),
         node_resources_fit::NAME => node_resources_fit::build(fit(&args.node_resources_fit)),

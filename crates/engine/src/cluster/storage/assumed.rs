@@ -51,7 +51,7 @@ impl Storage {
         let before = self.assumed.claims.remove(&seen.name);
         self.unshelve(&volume, before.as_ref().or(volume.claim.as_ref()));
         let reference = ClaimRef::to(claim);
-        self.shelves.entry(volume.class.clone()).or_default().put(&volume, Some(&reference));
+        self.shelve(&volume, Some(&reference));
         self.assumed.claims.insert(seen.name.clone(), reference);
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Storage {
         }
         let assumed = self.assumed.claims.remove(&seen.name);
         self.unshelve(&volume, assumed.as_ref());
-        self.shelves.entry(volume.class.clone()).or_default().put(&volume, volume.claim.as_ref());
+        self.shelve(&volume, volume.claim.as_ref());
     }
 
     /// Selects a node for a claim. The claim must be as it was seen.

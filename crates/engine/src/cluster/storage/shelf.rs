@@ -36,6 +36,8 @@ impl Shelf {
         }
         match &volume.pin {
             None => add(&mut self.anywhere, volume),
+            // No node has a label without a value of it.
+            Some(pin) if pin.values.is_empty() => {}
             Some(pin) => {
                 let by_value = self.pinned.entry(pin.key.clone()).or_default();
                 pin.values.iter().for_each(|value| add(by_value.entry(value.clone()).or_default(), volume));
