@@ -15,11 +15,15 @@ use crate::time::Time;
 
 mod diagnosis;
 mod memory;
+mod nominated;
 mod rank;
+mod room;
 mod search;
 
 pub use diagnosis::{Diagnosis, Reasons};
 pub use memory::Memory;
+pub use nominated::{Nominated, Promised};
+pub use room::{Lack, Room};
 pub use search::{Prepared, nodes_to_find};
 
 /// The plugins of one profile, point by point, in the order they run.
@@ -57,44 +61,6 @@ pub enum Ties {
     Random,
     /// Exactly as kube-scheduler 1.35 with parallelism 1.
     Heap,
-}
-
-/// Pods that were promised room, by the node that will have it.
-#[derive(Debug, Default)]
-pub struct Nominated {
-    by_row: std::collections::HashMap<Row, Vec<Arc<Pod>>>,
-}
-
-impl Nominated {
-    /// Rows that somebody was promised, ascending.
-    fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> = self.by_row.keys().copied().collect();
-        rows.sort_unstable();
-        rows
-    }
-
-    pub fn insert(&mut self, row: Row, pod: Arc<Pod>) {
-        self.by_row.entry(row).or_default().push(pod);
-    }
-
-    pub fn remove(&mut self, row: Row, uid: &str) {
-        if let Some(pods) = self.by_row.get_mut(&row) {
-            pods.retain(|pod| *pod.uid != *uid);
-            if pods.is_empty() {
-                self.by_row.remove(&row);
-            }
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_row.is_empty()
-    }
-
-    /// Those whose room must be left alone by `pod`.
-    pub fn before<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let there = self.by_row.get(&row).into_iter().flatten();
-        there.filter(move |other| other.class.priority >= pod.class.priority && other.uid != pod.uid)
-    }
 }
 
 /// A node was found.

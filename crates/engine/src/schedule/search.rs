@@ -1,8 +1,9 @@
 //! Which nodes can take the pod.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Attempt, Framework, LeftOut, Nominated, Sampling};
+use super::{Attempt, Framework, Lack, LeftOut, Nominated, Room, Sampling};
 use crate::cluster::Row;
 use crate::framework::{Code, Cycle, Delta, NodeView, PluginName, Preparation, Sieve, Status};
 use crate::pod::Pod;
@@ -198,27 +199,45 @@ fn preferred_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared
 }
 
 fn filter(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sieve: &mut Sieve) {
-    let mut held_back = Vec::new();
-    let order = sieve.left().to_vec();
-    if !attempt.nominated.is_empty() {
-        held_back = sieve.set_aside(|row| attempt.nominated.before(cycle.pod, row).next().is_some());
+    let Attempt { framework, nominated, .. } = attempt;
+    if nominated.is_empty() {
+        return sift(framework, cycle, prepared, sieve, |_, _| {});
     }
-    for hooks in attempt.framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
+    let check = |row| framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default());
+    if let Some(room) = Room::of(framework, prepared, cycle, nominated) {
+        // Whoever fits beside the promises fits without them, so only those who do not are taken out here.
+        return sift(framework, cycle, prepared, sieve, |filter, sieve| {
+            if filter == room.filter {
+                let lack = |row| room.lack_beside_promised(row).map(|Lack(bits)| bits);
+                sieve.retain_by_cause(lack, |row| check(row).err());
+            }
+        });
+    }
+    let order = sieve.left().to_vec();
+    let held_back = sieve.set_aside(|row| nominated.before(cycle.pod, row).next().is_some());
+    sift(framework, cycle, prepared, sieve, |_, _| {});
+    if held_back.is_empty() {
+        return;
+    }
+    held_back.into_iter().for_each(|row| sieve.judge(row, check(row)));
+    // Back to visiting order, which decides among equals.
+    let places: HashMap<Row, usize> = order.into_iter().zip(0..).collect();
+    sieve.sort_left_by_key(|row| places.get(&row).copied());
+}
+
+/// Asks the filters in order; `first` has its say before each.
+fn sift(
+    framework: &Framework,
+    cycle: &Cycle<'_>,
+    prepared: &Prepared,
+    sieve: &mut Sieve,
+    first: impl Fn(PluginName, &mut Sieve),
+) {
+    for hooks in framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
         if let Some(plugin) = &hooks.filter {
+            first(hooks.name, sieve);
             plugin.sift(cycle, sieve);
         }
-    }
-    for row in held_back {
-        let verdict = attempt.framework.check_beside_nominated(
-            attempt.nominated,
-            prepared,
-            cycle,
-            row,
-            &Delta::default(),
-        );
-        sieve.judge(row, verdict);
-        // Back to visiting order, which decides among equals.
-        sieve.sort_left_by_key(|row| order.iter().position(|known| *known == row));
     }
 }
 
