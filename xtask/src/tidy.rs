@@ -24,7 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("koord-sandbox", &["koord-api", "koord-kit"]),
     ("koord", &["koord-api", "koord-engine", "koord-kit", "koord-sandbox", "koord-scheduler", "koord-testkit"]),
     ("koord-e2e", &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox", "koord-scheduler"]),
-    ("xtask", &["koord-api", "koord-kit", "koord-testkit", "koord-sandbox"]),
+    ("xtask", &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox"]),
 ];
 /// Crates without I/O, clock, environment or async.
 const PURE: &[&str] = &["crates/api", "crates/engine"];

@@ -8,6 +8,7 @@
 
 mod binding;
 pub mod command;
+mod explain;
 mod failure;
 pub mod input;
 mod objects;
@@ -28,7 +29,6 @@ pub use options::Options;
 pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
-use crate::framework::event::{Action, Resource};
 use crate::plugins::registry::{self, Manner};
 use crate::pod::PodKey;
 use crate::profile::ProfileError;
@@ -113,7 +113,12 @@ impl Engine {
             frameworks,
             plugins: Default::default(),
             waiting: HashMap::new(),
+            others: HashMap::new(),
         };
+        for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
+            let defaults = &profile.args.pod_topology_spread.default_constraints;
+            world.cluster.set_default_spread(&profile.scheduler_name, defaults);
+        }
         let profiles = world.queue_profiles();
         let queue_options = queue::Options {
             initial_backoff: options.initial_backoff,
@@ -154,10 +159,21 @@ impl Engine {
                 self.queue.tick(&mut self.world, now);
                 self.expire(now);
             }
-            Input::Budget { .. } | Input::BudgetGone { .. } => {}
-            Input::Workload { .. } | Input::WorkloadGone { .. } => {}
-            Input::Storage { .. } | Input::StorageGone { .. } => {
-                self.object_changed(now, Resource::PersistentVolume, Action::UPDATE, "", "");
+            Input::Budget { object } => self.world.cluster.set_budget(&object),
+            Input::BudgetGone { namespace, name } => {
+                self.world.cluster.remove_budget(&namespace, &name);
+            }
+            Input::Workload { object } => self.world.cluster.set_workload(&object),
+            Input::WorkloadGone { kind, namespace, name } => {
+                self.world.cluster.remove_workload(kind, &namespace, &name);
+            }
+            Input::Storage { object } => {
+                let change = self.world.cluster.set_storage(&object);
+                self.storage_changed(now, change);
+            }
+            Input::StorageGone { kind, namespace, name } => {
+                let change = self.world.cluster.remove_storage(kind, &namespace, &name);
+                self.storage_changed(now, change);
             }
         }
         self.fulfil_wishes(now);

@@ -15,8 +15,9 @@ pub mod view;
 
 pub use cycle::{Cycle, Slot, Slots};
 pub use hooks::{
-    Change, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter, PostFilterInput,
-    PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Preparation, Reserve, Scope, Score,
+    Change, Demand, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter,
+    PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Prefer, Preparation, Reserve,
+    Scope, Score, wakes_if,
 };
 pub use sieve::Sieve;
 pub use status::{Code, Facts, PluginName, Reason, Status};

@@ -41,6 +41,12 @@ impl Profile {
         self.points[point].iter().any(|enabled| enabled.plugin == plugin)
     }
 
+    /// Whether pods are spread, by constraints of their own or by default.
+    pub fn spreads(&self) -> bool {
+        let points = [Point::PreFilter, Point::Filter, Point::Score];
+        points.into_iter().any(|point| self.runs("PodTopologySpread", point))
+    }
+
     /// The plugin that sorts the queue; a checked profile has exactly one.
     pub fn queue_sort(&self) -> Option<&'static str> {
         self.points[Point::QueueSort].first().map(|enabled| enabled.plugin)

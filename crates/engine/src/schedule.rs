@@ -17,7 +17,7 @@ mod diagnosis;
 mod rank;
 mod search;
 
-pub use diagnosis::Diagnosis;
+pub use diagnosis::{Diagnosis, Reasons};
 pub use search::{Prepared, nodes_to_find};
 
 /// The plugins of one profile, point by point, in the order they run.
@@ -155,7 +155,8 @@ impl Attempt<'_> {
             return Err(match refused {
                 search::Refused::Error(status) => Failure::Error(status),
                 search::Refused::Pod(status) => {
-                    self.help(&cycle, &prepared, Diagnosis::of_pod(status, self.order.len()))
+                    let narrowing = prepared.narrowing().to_vec();
+                    self.help(&cycle, &prepared, Diagnosis::of_pod(status, narrowing, self.order.len()))
                 }
             });
         }
@@ -181,9 +182,11 @@ impl Attempt<'_> {
     fn help(&mut self, cycle: &Cycle<'_>, prepared: &Prepared, diagnosis: Diagnosis) -> Failure {
         let mut unfit =
             Unfit { diagnosis, help: String::new(), nominating: Nominating::Keep, preemption: None };
+        if self.framework.post_filters.iter().all(|hooks| hooks.post_filter.is_none()) {
+            unfit.nominating = Nominating::Clear;
+        }
         let mut texts: Vec<String> = Vec::new();
-        for hooks in &self.framework.post_filters {
-            let Some(plugin) = &hooks.post_filter else { continue };
+        for plugin in self.framework.post_filters.iter().filter_map(|hooks| hooks.post_filter.as_ref()) {
             let input = PostFilterInput {
                 cycle,
                 framework: self.framework,
@@ -195,21 +198,29 @@ impl Attempt<'_> {
                 now: self.now,
             };
             let answer = plugin.help(&input, self.random);
-            if answer.nominating != Nominating::Keep {
-                unfit.nominating = answer.nominating;
-            }
             match answer.status.code {
                 Code::Success => {
-                    unfit.preemption = answer.preemption;
+                    (unfit.nominating, unfit.preemption) = (answer.nominating, answer.preemption);
                     texts.clear();
                     break;
                 }
                 // The answer of one who forbids, or broke, stands alone.
-                Code::Unresolvable | Code::Error => {
+                Code::Unresolvable => {
+                    unfit.nominating = answer.nominating;
                     texts = vec![answer.status.to_string()];
                     break;
                 }
-                _ => texts.push(answer.status.to_string()),
+                code if code.is_rejected() => {
+                    if answer.nominating != Nominating::Keep {
+                        unfit.nominating = answer.nominating;
+                    }
+                    texts.extend(answer.status.reasons.iter().map(|reason| reason.text.clone().into_owned()));
+                }
+                _ => {
+                    unfit.nominating = Nominating::Keep;
+                    texts = vec![answer.status.to_string()];
+                    break;
+                }
             }
         }
         unfit.help = texts.join(", ");
@@ -225,4 +236,4 @@ pub struct LeftOut {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -20,7 +20,7 @@ mod scheduler;
 mod text;
 mod up;
 
-use place::Place;
+pub(crate) use place::Place;
 
 /// A Kubernetes cluster in one process, with simulated nodes
 #[derive(Debug, Args)]

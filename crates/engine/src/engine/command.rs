@@ -64,12 +64,13 @@ pub struct BindPlan {
 }
 
 impl BindPlan {
-    /// Whether nothing has to be written.
+    /// Whether nothing has to be written or waited for.
     pub fn is_empty(&self) -> bool {
         self.volumes.is_empty()
             && self.claims.is_empty()
             && self.annotations.is_empty()
             && self.labels.is_empty()
+            && self.settles_until.is_none()
     }
 }
 

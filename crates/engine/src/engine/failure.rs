@@ -53,7 +53,7 @@ impl Refusal {
 impl Engine {
     /// Gives an assumed place back, then handles the failure.
     pub(super) fn take_back(&mut self, now: Time, record: Record, refusal: Refusal) -> Verdict {
-        let pod = record.pod.content.clone();
+        let pod = self.with_place(&record.pod.content);
         // Gone already if the pod was deleted meanwhile.
         if self.world.cluster.forget(&pod.uid).is_err() {
             self.queue.done(&record.pod.uid);
@@ -97,6 +97,9 @@ impl Engine {
         }
         self.renominate(&pod, profile, refusal.nominating);
         self.tell_failure(&pod, profile, &refusal);
+        if let Some(waiting) = self.world.waiting.get_mut(&uid) {
+            waiting.told_at = Some(now);
+        }
         match refusal.is_rejected {
             true => Verdict::Unschedulable { message: refusal.message },
             false => Verdict::Error { message: refusal.message },
@@ -165,7 +168,7 @@ impl Engine {
         let pod = &record.pod.content;
         let node = self.world.cluster.node(preemption.row).name.clone();
         let mut victims = Vec::new();
-        for victim in preemption.victims.iter().filter(|victim| !victim.is_deleting) {
+        for victim in preemption.calls() {
             match self.bindings.get(&victim.uid).is_some_and(|binding| binding.is_waiting()) {
                 true => self.reject(now, &victim.uid, "", "preempted"),
                 false => victims.push(Subject::of(victim)),
@@ -191,7 +194,8 @@ impl Engine {
         }
         self.preemptions.attempts += 1;
         self.preemptions.victims.push(preemption.victims.len());
-        if !victims.is_empty() {
+        if let Some(last) = victims.last() {
+            self.world.cluster.begin_preempting(&pod.uid, &last.uid);
             self.commands.push(Command::Preempt(Box::new(PreemptOrder {
                 preemptor: Subject::of(pod),
                 scheduler: self.world.framework(record.pod.profile).scheduler.clone(),

@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// Takes over what changed about promises.
-    fn follow_nominations(&mut self) {
+    pub(super) fn follow_nominations(&mut self) {
         let changes = self.queue.take_nomination_changes();
         if std::mem::take(&mut self.is_renominating) {
             self.nominated = crate::schedule::Nominated::default();

@@ -103,7 +103,13 @@ impl Prepared {
         Some(Status::unresolvable("", text))
     }
 
-    fn is_asked(&self, plugin: PluginName) -> bool {
+    /// The plugins that named the nodes they want, by name.
+    pub(super) fn narrowing(&self) -> &[PluginName] {
+        &self.narrowing
+    }
+
+    /// Whether the plugin's filter has something to say about this pod.
+    pub fn is_asked(&self, plugin: PluginName) -> bool {
         !self.skipped.contains(&plugin)
     }
 }
@@ -116,6 +122,9 @@ pub(super) fn run(
 ) -> Result<Found, Status> {
     let all = attempt.order.len();
     if let Some(found) = nominated_first(attempt, cycle, prepared) {
+        return Ok(found);
+    }
+    if let Some(found) = preferred_first(attempt, cycle, prepared) {
         return Ok(found);
     }
     let candidates: Vec<Row> = match &prepared.only {
@@ -165,6 +174,21 @@ fn nominated_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared
     let verdict =
         attempt.framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default());
     verdict.ok()?;
+    Some(Found { feasible: vec![row], sieve: Sieve::default(), left_out: LeftOut::default() })
+}
+
+/// The first node that a plugin would rather have and that takes the pod. Spec: scheduler-core 9.7.
+fn preferred_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared) -> Option<Found> {
+    let plugins = attempt.framework.pre_filters.iter().filter_map(|hooks| hooks.prefer.as_ref());
+    let mut rows = plugins.flat_map(|plugin| plugin.prefer(cycle));
+    let row = rows.find(|row| {
+        let is_candidate = prepared.only.as_ref().is_none_or(|only| only.contains(row));
+        let takes_it = || {
+            let (framework, nominated) = (attempt.framework, attempt.nominated);
+            framework.check_beside_nominated(nominated, prepared, cycle, *row, &Delta::default()).is_ok()
+        };
+        is_candidate && takes_it()
+    })?;
     Some(Found { feasible: vec![row], sieve: Sieve::default(), left_out: LeftOut::default() })
 }
 

@@ -7,6 +7,9 @@ use crate::plugins::{
 };
 use serde_json::{Value, json};
 
+mod messages;
+pub(crate) mod world;
+
 /// A cluster and a scheduler in one.
 struct World {
     cluster: Cluster,

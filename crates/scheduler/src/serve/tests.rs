@@ -108,14 +108,16 @@ async fn a_follower_says_so_and_a_leader_answers() {
         ("/apis/v1/nodes/n", 200, r#"{"node":"n"}"#),
         ("/apis/v1/nodes/x", 404, r#"{"message":"cannot find node x"}"#),
         ("/apis/v1/queue", 200, r#""Queue""#),
-        ("/apis/v1/explain/pending", 200, r#""ExplainPending""#),
-        ("/apis/v1/explain/pod/ns/p", 200, r#""ExplainPod { namespace: \"ns\", name: \"p\" }""#),
+        ("/apis/v1/explain/pending", 200, r#""ExplainPending(Data)""#),
+        ("/apis/v1/explain/pod/ns/p", 200, r#""ExplainPod { namespace: \"ns\", name: \"p\", form: Data }""#),
         ("/apis/v1/plugins/X", 404, r#"{"message":"no service plugins/X"}"#),
         ("/metrics/resources", 200, "kube_pod_resource_request{} 1\n"),
         ("/configz", 200, r#"{"componentconfig":{"Parallelism":16}}"#),
     ] {
         assert_eq!(scene.get(path).await, (status, body.to_owned()), "{path}");
     }
+    let told = scene.ask("GET", "/apis/v1/explain/pending", "accept: text/plain\r\n", "").await;
+    assert_eq!(told, (200, "nothing waits".to_owned()));
     let (_, services) = scene.get("/apis/v1/__services__").await;
     assert!(services.starts_with(r#"{"GET":["/apis/v1/__services__","#), "{services}");
     assert_eq!(scene.ask("POST", "/apis/v1/queue", "", "").await.0, 405);
