@@ -27,7 +27,7 @@ pub trait Brain: Send + 'static {
     fn wake_at(&self, now: Time) -> Option<Time>;
 
     /// What people may ask; none when there is nothing under that name.
-    fn view(&self, now: Time, view: &View) -> Option<Value>;
+    fn view(&mut self, now: Time, view: &View) -> Option<Value>;
 
     /// The numbers that are read when somebody looks at the metrics.
     fn gauges(&self) -> Gauges;
@@ -108,12 +108,22 @@ pub enum View {
     ExplainPod {
         namespace: String,
         name: String,
+        form: Form,
     },
-    ExplainPending,
+    ExplainPending(Form),
     /// Requests of all pods, for `/metrics/resources`.
     Resources,
     /// Everything, for the log.
     Dump,
+}
+
+/// How an explanation is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// All the data.
+    Data,
+    /// For people; the answer is one string.
+    Text,
 }
 
 /// Numbers of the moment.

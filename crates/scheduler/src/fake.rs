@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 use tower::{BoxError, Service};
 
-use crate::brain::{Attempt, Attempted, Brain, Dumps, Gauges, View};
+use crate::brain::{Attempt, Attempted, Brain, Dumps, Form, Gauges, View};
 
 pub(crate) fn subject(name: &str) -> Subject {
     Subject { key: PodKey { namespace: "ns".into(), name: name.into() }, uid: format!("uid-{name}").into() }
@@ -195,10 +195,11 @@ impl Brain for FakeBrain {
         self.with(|state| state.wake_at)
     }
 
-    fn view(&self, _: Time, view: &View) -> Option<Value> {
+    fn view(&mut self, _: Time, view: &View) -> Option<Value> {
         match view {
             View::Node(name) if name == "n" => Some(serde_json::json!({"node": name})),
             View::Node(_) => None,
+            View::ExplainPending(Form::Text) => Some("nothing waits".into()),
             View::Resources => Some("kube_pod_resource_request{} 1\n".into()),
             other => Some(format!("{other:?}").into()),
         }

@@ -5,7 +5,7 @@ use koord_engine::queue::QueueName;
 use koord_engine::time::Time;
 use serde_json::Value;
 
-use super::{Attempt, Attempted, Brain, Dumps, Gauges, View, views};
+use super::{Attempt, Attempted, Brain, Dumps, Form, Gauges, View, views};
 use crate::config::SchedulerConfig;
 use crate::flags::Options;
 
@@ -58,12 +58,24 @@ impl Brain for Engine {
         Engine::wake_at(self, now)
     }
 
-    fn view(&self, now: Time, view: &View) -> Option<Value> {
+    fn view(&mut self, now: Time, view: &View) -> Option<Value> {
         match view {
             View::Node(name) => views::node(self, name),
             View::Queue => Some(views::queue(self)),
-            View::ExplainPod { namespace, name } => views::pod(self, namespace, name),
-            View::ExplainPending => Some(views::pending(self)),
+            View::ExplainPod { namespace, name, form } => {
+                let explanation = self.explain(now, namespace, name)?;
+                match form {
+                    Form::Text => Some(explanation.to_text().into()),
+                    Form::Data => serde_json::to_value(explanation).ok(),
+                }
+            }
+            View::ExplainPending(form) => {
+                let report = self.explain_pending(now);
+                match form {
+                    Form::Text => Some(report.to_text().into()),
+                    Form::Data => serde_json::to_value(report).ok(),
+                }
+            }
             View::Resources => Some(views::resources(self).into()),
             View::Dump => Some(views::dump(self, now)),
         }

@@ -163,45 +163,6 @@ fn waiting(pod: &Queued) -> Value {
     })
 }
 
-/// Where one pod is, and why.
-pub(super) fn pod(engine: &Engine, namespace: &str, name: &str) -> Option<Value> {
-    let is_it = |key: &koord_engine::pod::PodKey| *key.namespace == *namespace && *key.name == *name;
-    for part in PARTS {
-        if let Some(found) = engine.queued(part).iter().find(|queued| is_it(&queued.pod.key)) {
-            let mut shown = waiting(found);
-            shown["queue"] = part.to_string().into();
-            return Some(shown);
-        }
-    }
-    if let Some((pod, node)) = engine.binding().find(|(pod, _)| is_it(&pod.key)) {
-        return Some(
-            json!({"namespace": namespace, "name": name, "uid": pod.uid, "queue": "binding", "node": node}),
-        );
-    }
-    let held = engine.cluster().all_held().find(|held| is_it(&held.pod.key))?;
-    let node = &engine.cluster().node(held.row).name;
-    Some(json!({"namespace": namespace, "name": name, "uid": held.pod.uid, "queue": null, "node": node}))
-}
-
-/// Pods that wait, grouped by what they were told.
-pub(super) fn pending(engine: &Engine) -> Value {
-    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut total = 0_usize;
-    for pod in PARTS.into_iter().flat_map(|part| engine.queued(part)) {
-        let gate = pod.gate.as_ref().map(|(_, reason)| reason.clone());
-        let cause = gate.or(pod.message).unwrap_or_else(|| "not tried yet".to_owned());
-        groups.entry(cause).or_default().push(pod.pod.key.to_string());
-        total += 1;
-    }
-    let mut groups: Vec<(String, Vec<String>)> = groups.into_iter().collect();
-    groups.sort_by(|(a, pods_a), (b, pods_b)| pods_b.len().cmp(&pods_a.len()).then_with(|| a.cmp(b)));
-    let groups: Vec<Value> = groups
-        .into_iter()
-        .map(|(cause, pods)| json!({"cause": cause, "count": pods.len(), "pods": pods}))
-        .collect();
-    json!({"pending": total, "groups": groups})
-}
-
 /// Requests of every pod on a node, as a metrics page.
 pub(super) fn resources(engine: &Engine) -> String {
     let cluster = engine.cluster();

@@ -1,12 +1,12 @@
 //! Koordinator's services API: nodes and queue as the engine has them, and why pods wait.
 
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, header};
 use hyper::body::Incoming;
 use koord_kit::http::{Answer, json, text};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Pages, only_read};
-use crate::brain::View;
+use crate::brain::{Form, View};
 
 /// What is served, as the list of services names it.
 const ROUTES: [&str; 5] = [
@@ -30,20 +30,29 @@ pub(super) async fn answer(pages: Pages, request: Request<Incoming>) -> Answer {
     }
     let path = request.uri().path().strip_prefix("/apis/v1/").unwrap_or_default();
     let words: Vec<&str> = path.split('/').collect();
+    let form = form(&request);
     let (view, missing) = match words.as_slice() {
         ["__services__"] => return json(StatusCode::OK, &json!({"GET": ROUTES})),
         ["nodes", name] => (View::Node((*name).to_owned()), format!("cannot find node {name}")),
         ["queue"] => (View::Queue, "there is no queue".to_owned()),
-        ["explain", "pending"] => (View::ExplainPending, "nothing is explained".to_owned()),
+        ["explain", "pending"] => (View::ExplainPending(form), "nothing is explained".to_owned()),
         ["explain", "pod", namespace, name] => {
-            let view = View::ExplainPod { namespace: (*namespace).to_owned(), name: (*name).to_owned() };
-            (view, format!("cannot find pod {namespace}/{name}"))
+            let (namespace, name) = ((*namespace).to_owned(), (*name).to_owned());
+            let view = View::ExplainPod { namespace, name, form };
+            (view, format!("cannot find pod {}", words[2..].join("/")))
         }
         _ => return json(StatusCode::NOT_FOUND, &json!({"message": format!("no service {path}")})),
     };
     match pages.desk.ask(view).await {
+        Ok(Some(Value::String(told))) if form == Form::Text => text(StatusCode::OK, told),
         Ok(Some(found)) => json(StatusCode::OK, &found),
         Ok(None) => json(StatusCode::NOT_FOUND, &json!({"message": missing})),
         Err(stopping) => json(StatusCode::SERVICE_UNAVAILABLE, &json!({"message": stopping.to_string()})),
     }
+}
+
+/// Text for those who ask for it and for nothing else.
+fn form(request: &Request<Incoming>) -> Form {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    if accept.is_some_and(|accept| accept.starts_with("text/plain")) { Form::Text } else { Form::Data }
 }
