@@ -10,6 +10,7 @@ mod binding;
 pub mod command;
 mod explain;
 mod failure;
+pub mod handlers;
 pub mod input;
 mod objects;
 mod options;
@@ -22,8 +23,10 @@ mod world;
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 pub use command::{Command, Subject};
+pub use handlers::FailureHandler;
 pub use input::{Input, Outcome};
 pub use options::Options;
 pub use view::Queued;
@@ -54,6 +57,7 @@ pub struct Engine {
     random: Random,
     commands: Vec<Command>,
     preemptions: Preemptions,
+    handlers: handlers::Handlers,
 }
 
 /// What preemption did, for metrics; the owner takes it.
@@ -143,6 +147,7 @@ impl Engine {
             random: Random::new(options.seed),
             commands: Vec::new(),
             preemptions: Preemptions::default(),
+            handlers: handlers::Handlers::default(),
         }
     }
 
@@ -182,6 +187,14 @@ impl Engine {
             }
         }
         self.fulfil_wishes(now);
+    }
+
+    /// Lets somebody have a say about failed attempts: before the default handler, which they can replace, or after it.
+    pub fn handle_failures(&mut self, handler: Arc<dyn FailureHandler>, comes_first: bool) {
+        match comes_first {
+            true => self.handlers.before.push(handler),
+            false => self.handlers.after.push(handler),
+        }
     }
 
     /// What the outside has to do, in order.

@@ -312,10 +312,12 @@ impl Engine {
 
     /// Ends a pod's wait at Permit with a no.
     pub fn reject(&mut self, now: Time, uid: &str, plugin: PluginName, message: &str) {
-        if !self.bindings.get(uid).is_some_and(Binding::is_waiting) {
+        let Some(row) =
+            self.bindings.get(uid).filter(|binding| binding.is_waiting()).map(|binding| binding.row)
+        else {
             return;
-        }
-        let refusal = self.one_node(&Status::unschedulable(plugin, message.to_owned()), "Permit");
+        };
+        let refusal = self.one_node(&Status::unschedulable(plugin, message.to_owned()), "Permit", row);
         self.fail_binding(now, uid, refusal);
     }
 
