@@ -92,7 +92,7 @@ impl Ours {
             self.tell(ungated)?;
         }
         self.now = self.now + PAUSE;
-        let outcomes = [&mut self.whole, &mut self.plain].map(|engine| {
+        let outcomes = [&mut self.whole, &mut self.plain].map(|engine| -> Result<Outcome> {
             let mut way = walk(engine, self.now, pod)?;
             correct(engine, self.now, pod, &way, &self.pods)?;
             if follow(engine, self.now, pod, after, &way)? == Some(false) {
