@@ -33,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Prints the cache's memory for all pods, and its ratio to full objects.
 pub(crate) fn run() -> Result<()> {
     if cfg!(debug_assertions) {
-        return run_optimised("kit");
+        return run_optimised("kit", &[]);
     }
     say(&format!(
         "{PODS} pods of {TEMPLATES} templates on {NODES} nodes, {} bytes of JSON each",
@@ -56,10 +56,11 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// Reading a gigabyte of JSON takes minutes without optimisation, so the task starts itself anew with it.
-pub(crate) fn run_optimised(what: &str) -> Result<()> {
+pub(crate) fn run_optimised(what: &str, more: &[String]) -> Result<()> {
     say("building xtask with optimisation, which takes some minutes the first time");
     let status = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--release", "--package", "xtask", "--", "bench", what])
+        .args(more)
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "the optimised run ended with {status}");

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use koord_testkit::ControlPlane;
 
+use crate::bench_report::{Report, millis};
 use crate::step::say;
 use client::{Load, Target};
 use process::Sandbox;
 
-mod client;
-mod process;
+pub(crate) mod client;
+pub(crate) mod process;
 
 /// Pods created and bound on the real server; it needs several seconds for them.
 const PODS_REAL: usize = 6_000;
@@ -33,7 +34,7 @@ const BIG_MEMORY_MIB: u64 = 2_048;
 /// Prints all figures.
 pub(crate) fn run() -> Result<()> {
     if cfg!(debug_assertions) {
-        return crate::bench_kit::run_optimised("sandbox");
+        return crate::bench_kit::run_optimised("sandbox", &[]);
     }
     process::build()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -42,26 +43,6 @@ pub(crate) fn run() -> Result<()> {
     runtime.block_on(starts(&mut report))?;
     runtime.block_on(big(&mut report))?;
     report.finish()
-}
-
-/// Figures and the bars they must reach.
-#[derive(Default)]
-struct Report {
-    short: Vec<String>,
-}
-
-impl Report {
-    fn figure(&mut self, text: &str, bar: &str, is_met: bool) {
-        say(&format!("{} {text:<72} bar: {bar}", if is_met { "ok   " } else { "SHORT" }));
-        if !is_met {
-            self.short.push(text.to_owned());
-        }
-    }
-
-    fn finish(self) -> Result<()> {
-        ensure!(self.short.is_empty(), "{} figures are short of their bars", self.short.len());
-        Ok(())
-    }
 }
 
 async fn rates(report: &mut Report) -> Result<()> {
@@ -148,10 +129,6 @@ async fn big(report: &mut Report) -> Result<()> {
     let text = format!("{BIG_NODES} nodes + {BIG_PODS} running pods: {most} MiB at most");
     report.figure(&text, &format!("{BIG_MEMORY_MIB} MiB"), most <= BIG_MEMORY_MIB);
     Ok(())
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 /// A target and what keeps it alive.

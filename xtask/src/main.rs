@@ -1,7 +1,10 @@
 //! Everything we automate, in one place: `cargo xtask --help`.
 
 mod bench_kit;
+mod bench_report;
 mod bench_sandbox;
+mod bench_scheduler;
+mod differential;
 mod fuzz;
 mod r#gen;
 mod k8s;
@@ -14,7 +17,7 @@ mod tidy;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The one way to test, generate, benchmark and try Koord")]
@@ -37,20 +40,22 @@ enum Task {
     #[command(subcommand)]
     K8s(k8s::K8s),
     /// Measure, and print each figure as a ratio taken in one run
-    Bench {
-        #[arg(value_enum)]
-        what: Bench,
-    },
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Compare our scheduling with the real kube-scheduler's in generated scenarios
+    Differential(differential::Options),
     /// Run fuzz targets for a while
     Fuzz(fuzz::Options),
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Subcommand)]
 enum Bench {
     /// Memory of the watch cache at 150,000 pods
     Kit,
     /// The sandbox's speed and memory beside real kube-apiserver and etcd
     Sandbox,
+    /// The engine alone, and the scheduler on a real API server beside kube-scheduler
+    Scheduler(bench_scheduler::Options),
 }
 
 fn main() -> ExitCode {
@@ -58,8 +63,10 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Gen { check } => r#gen::run(check),
         Task::K8s(command) => k8s::run(command),
-        Task::Bench { what: Bench::Kit } => bench_kit::run(),
-        Task::Bench { what: Bench::Sandbox } => bench_sandbox::run(),
+        Task::Bench(Bench::Kit) => bench_kit::run(),
+        Task::Bench(Bench::Sandbox) => bench_sandbox::run(),
+        Task::Bench(Bench::Scheduler(options)) => bench_scheduler::run(&options),
+        Task::Differential(options) => differential::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
     };
     match result {

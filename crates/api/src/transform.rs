@@ -9,18 +9,19 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 
 use crate::annotation::device::DeviceAllocations;
+use crate::annotation::node_reservation::NodeReservation;
 use crate::annotation::node_side::ReplaceResources;
 use crate::annotation::{AnnotationError, OrAbsent, read, write};
 use crate::crd::device::Device;
 use crate::crd::elastic_quota::ElasticQuota;
 use crate::crd::reservation::Reservation;
 use crate::gate::Gates;
-use crate::keys::pod::annotation::ORIGINAL_SCHEDULER_NAME;
+use crate::keys::pod::annotation::{DEVICE_ALLOCATED, ORIGINAL_SCHEDULER_NAME};
 use crate::keys::pod::label::{PREEMPTION_POLICY, SCHEDULER_NAME};
 use crate::keys::resource::{CPU, OLD_BATCH_NAMES, OLD_DEVICE_NAMES};
-use crate::pod::label;
+use crate::pod::{annotation, label, resource_list};
 use crate::priority;
-use crate::quantity::{Family, Quantity};
+use crate::quantity::{Family, Quantity, ResourceList};
 
 /// Which of the optional changes are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,15 @@ impl PodTransform {
             priority: gates.is_on("PriorityTransformer"),
             preemption_policy: gates.is_on("PreemptionPolicyTransformer"),
         }
+    }
+
+    /// Whether `apply` would change anything. Most pods stay as they are, and need no copy.
+    pub fn concerns(self, pod: &Pod) -> bool {
+        let Some(spec) = &pod.spec else { return true };
+        self != PodTransform::default()
+            || label(pod, SCHEDULER_NAME).is_some_and(|name| !name.is_empty())
+            || annotation(pod, DEVICE_ALLOCATED).is_some()
+            || lists(spec).any(has_old_names)
     }
 
     /// Changes a pod. Annotations that cannot be read are reported and left as they are.
@@ -60,6 +70,20 @@ impl PodTransform {
         }
         rename_scheduler(pod);
     }
+}
+
+/// What a node has to offer to pods: today's names, without what it reserves for others. A reservation that cannot
+/// be read counts as none.
+///
+/// Differs: upstream takes the reservation off first and then no longer translates the old batch names.
+/// Spec: scheduler-core 9.2 and 9.9.
+pub fn allocatable(node: &Node) -> ResourceList {
+    let mut list = resource_list(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
+    rename_old(&mut list, &[&OLD_BATCH_NAMES, &OLD_DEVICE_NAMES]);
+    if let Ok(Some(reservation)) = read::<NodeReservation>(node.metadata.annotations.as_ref()) {
+        reservation.lessen(&mut list);
+    }
+    list
 }
 
 /// Changes a node.
@@ -119,6 +143,17 @@ impl Amount for WireQuantity {
     }
 }
 
+/// Every resource list of a pod that names are read in.
+fn lists(spec: &PodSpec) -> impl Iterator<Item = &BTreeMap<String, WireQuantity>> {
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let resources = containers.filter_map(|container| container.resources.as_ref());
+    resources.flat_map(|of| [&of.requests, &of.limits]).chain([&spec.overhead]).flatten()
+}
+
+fn has_old_names(list: &BTreeMap<String, WireQuantity>) -> bool {
+    OLD_BATCH_NAMES.iter().chain(&OLD_DEVICE_NAMES).any(|(old, _)| list.contains_key(*old))
+}
+
 /// Every resource list of a pod that names are changed in.
 fn for_each_list(spec: &mut PodSpec, mut f: impl FnMut(&mut BTreeMap<String, WireQuantity>)) {
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
@@ -173,9 +208,12 @@ fn replace_resources(pod: &mut Pod, report: impl FnMut(&AnnotationError)) {
     });
 }
 
-/// The label names another scheduler, even when it is empty.
+/// The label names another scheduler.
+///
+/// Differs: upstream takes an empty label too, and then nobody schedules the pod. Spec: scheduler-core 9.3.
 fn rename_scheduler(pod: &mut Pod) {
-    let Some(name) = label(pod, SCHEDULER_NAME).map(str::to_string) else { return };
+    let name = label(pod, SCHEDULER_NAME).filter(|name| !name.is_empty());
+    let Some(name) = name.map(str::to_string) else { return };
     let spec = pod.spec.get_or_insert_default();
     let before = spec.scheduler_name.replace(name.clone()).unwrap_or_default();
     if before != name {

@@ -11,21 +11,31 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
+use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
+use crate::framework::PluginName;
+use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
-use crate::pod::term::PodSet;
-use crate::pod::{Class, Compiler, Pod};
+use crate::pod::term::{PodSet, keys};
+use crate::pod::{Class, Compiler, Pod, PodKey};
+use crate::profile::args::DefaultConstraints;
 
+pub mod budgets;
 pub mod columns;
 pub mod domains;
 mod ledger;
 pub mod matching;
 mod node;
 pub mod order;
+mod preempting;
 mod recount;
+pub mod storage;
+pub mod workloads;
 
+pub use budgets::Budgets;
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
-pub use node::{Node, TaintSet};
+pub use node::{Node, Standing, TaintSet};
+pub use storage::{Storage, StorageChange};
 
 /// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,10 +64,26 @@ pub struct Cluster {
     order: order::Order,
     pods: ledger::Ledger,
     taints: node::TaintSets,
-    images: HashMap<Sym, Image>,
+    images: QuickMap<Sym, Image>,
     domains: domains::Domains,
     matching: matching::Matching,
+    workloads: workloads::Workloads,
+    budgets: Budgets,
+    preempting: preempting::Preempting,
+    storage: storage::Storage,
     log: ChangeLog,
+    wishes: Vec<Wish>,
+}
+
+/// What a plugin wants done to other pods than the one it is asked about; carried out right after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Lets a pod go on that waits at Permit for this plugin.
+    Allow { uid: Box<str>, plugin: PluginName },
+    /// Ends the wait of a pod at Permit.
+    Reject { uid: Box<str>, plugin: PluginName, message: String },
+    /// Tries a waiting pod soon.
+    Activate { key: PodKey, uid: Box<str> },
 }
 
 /// An image that some nodes have.
@@ -87,6 +113,12 @@ impl ChangeLog {
         self.rows.push_back(row);
     }
 
+    /// Everything may have changed: all readers start over.
+    fn start_over(&mut self) {
+        self.first = self.end() + 1;
+        self.rows.clear();
+    }
+
     /// Where a reader that knows everything stands.
     pub fn end(&self) -> u64 {
         self.first + u64::try_from(self.rows.len()).unwrap_or(u64::MAX)
@@ -95,7 +127,7 @@ impl ChangeLog {
     /// What changed since; none when that is no longer known.
     pub fn since(&self, place: u64) -> Option<impl Iterator<Item = Row> + '_> {
         let skip = usize::try_from(place.checked_sub(self.first)?).ok()?;
-        Some(self.rows.iter().skip(skip).copied())
+        (skip <= self.rows.len()).then(|| self.rows.range(skip..).copied())
     }
 }
 
@@ -116,6 +148,17 @@ impl Cluster {
     /// Nodes in the order they are visited; ghosts are not among them.
     pub fn visiting_order(&mut self) -> &[Row] {
         self.order.rows()
+    }
+
+    /// The same, as of the last call of `visiting_order`.
+    pub fn visited(&self) -> &[Row] {
+        self.order.last_rows()
+    }
+
+    /// The order in which a search that begins now would visit nodes. Nothing is remembered, so that asking does not
+    /// change what a later search does.
+    pub fn would_visit(&self) -> Vec<Row> {
+        self.order.upcoming()
     }
 
     /// How many nodes there are, ghosts left out.
@@ -146,7 +189,12 @@ impl Cluster {
         let mut node = Node::read(object, &mut self.names, &mut self.resources);
         node.taint_set = self.taints.share(&node.taints);
         let allocatable = node.allocatable.clone();
-        self.leave_domains(row);
+        // Mostly a heartbeat: with the same labels a node stays in its domains.
+        let known = &self.nodes[row.index()];
+        let is_relabelled = !known.is_real || known.labels != node.labels;
+        if is_relabelled {
+            self.leave_domains(row);
+        }
         self.count_images(row, false);
         let old = &mut self.nodes[row.index()];
         let is_new = !old.is_real;
@@ -155,8 +203,10 @@ impl Cluster {
         let released = std::mem::replace(old, node);
         self.taints.release(released.taint_set, released.is_real);
         self.count_images(row, true);
-        self.domains.set_node(row, &self.nodes[row.index()], &self.names);
-        self.matching.shift(row, 1, &self.domains);
+        if is_relabelled {
+            self.domains.set_node(row, &self.nodes[row.index()], &self.names);
+            self.matching.shift(row, 1, &self.domains);
+        }
         self.columns.set_node(row, &allocatable, &self.nodes[row.index()], &self.resources);
         match is_new {
             true => self.order.add(row, &new_zone),
@@ -220,8 +270,10 @@ impl Cluster {
                 true => image.nodes += 1,
                 false => image.nodes = image.nodes.saturating_sub(1),
             }
+            if image.nodes == 0 {
+                self.images.remove(name);
+            }
         }
-        self.images.retain(|_, image| image.nodes > 0);
     }
 
     fn touch(&mut self, row: Row) {
@@ -242,15 +294,31 @@ impl Cluster {
         for term in class.anti_affinity.iter().chain(preferred) {
             self.follow(&term.pods, term.topology_key);
         }
-        for term in &class.affinity {
+        for key in keys(&class.affinity) {
             if let Some(together) = &class.together {
-                self.follow(together, term.topology_key);
+                self.follow(together, key);
             }
         }
         for constraint in &class.spread {
-            self.follow(&Arc::new(constraint.pods(&class.namespace)), constraint.topology_key);
+            self.follow(&constraint.pods, constraint.topology_key);
+        }
+        // What is followed once is followed for good, so a spread that was known before needs nothing.
+        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
+            for constraint in &spread.constraints {
+                self.follow(&constraint.pods, constraint.topology_key);
+            }
         }
         self.matching.meant_by(class, &self.names);
+    }
+
+    /// What is followed now, for `stop_following`.
+    pub fn following(&self) -> matching::Following {
+        self.matching.following()
+    }
+
+    /// Lets go of what was followed since, and of classes that no pod has. No pod may have come or gone meanwhile.
+    pub fn stop_following(&mut self, since: matching::Following, classes: &[Arc<Class>]) {
+        self.matching.stop_following(since, classes);
     }
 
     /// Counts the pods of a set per domain of a key from now on.
@@ -274,9 +342,56 @@ impl Cluster {
         &self.matching
     }
 
+    /// What pods of a scheduler get when they have no spread constraints of their own. A scheduler that is not told of
+    /// has no default.
+    pub fn set_default_spread(&mut self, scheduler: &str, defaults: &DefaultConstraints) {
+        self.workloads.set_defaults(scheduler, defaults, &mut self.names);
+    }
+
+    /// A Service or an owner of pods came or changed.
+    pub fn set_workload(&mut self, object: &Workload) {
+        self.workloads.set(object, &mut self.names);
+    }
+
+    /// A Service or an owner of pods went. One that nobody knows is fine.
+    pub fn remove_workload(&mut self, kind: WorkloadKind, namespace: &str, name: &str) {
+        self.workloads.remove(kind, namespace, name);
+    }
+
+    /// The spread that pods of a class get by default, if they get any.
+    pub fn default_spread(&self, class: &Arc<Class>) -> Option<Arc<workloads::DefaultSpread>> {
+        self.workloads.default_spread(class, &self.names)
+    }
+
     /// A namespace has these labels now.
     pub fn set_namespace(&mut self, name: &str, labels: std::collections::BTreeMap<String, String>) {
-        self.matching.set_namespace(name, labels, &self.names, &self.domains);
+        if self.matching.set_namespace(name, labels, &self.names, &self.domains) {
+            self.log.start_over();
+        }
+    }
+
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// For plugins that reserve volumes.
+    pub fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
+    }
+
+    /// A volume, a claim or one of the objects around them came or changed. None when that is no news.
+    pub fn set_storage(&mut self, object: &input::Storage) -> Option<StorageChange> {
+        self.storage.set(object)
+    }
+
+    /// One of them went. None when nobody knew it.
+    pub fn remove_storage(
+        &mut self,
+        kind: StorageKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<StorageChange> {
+        self.storage.remove(kind, namespace, name)
     }
 
     fn count_matches(&mut self, row: Row, pod: &Arc<Pod>, by: i64) {
@@ -290,7 +405,10 @@ impl Cluster {
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, 1);
         self.columns.add(row, &pod.class.requests, 1, &self.resources);
-        self.nodes[row.index()].pods.add(pod);
+        self.storage.count_uses(row, &pod.class, true);
+        let pods = &mut self.nodes[row.index()].pods;
+        pods.add(pod);
+        self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.touch(row);
     }
 
@@ -298,9 +416,20 @@ impl Cluster {
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
         self.columns.add(row, &pod.class.requests, -1, &self.resources);
-        self.nodes[row.index()].pods.remove(pod);
+        self.storage.count_uses(row, &pod.class, false);
+        let pods = &mut self.nodes[row.index()].pods;
+        pods.remove(pod);
+        self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.touch(row);
         self.drop_ghost(row);
+    }
+
+    pub fn wish(&mut self, wish: Wish) {
+        self.wishes.push(wish);
+    }
+
+    pub(crate) fn take_wishes(&mut self) -> Vec<Wish> {
+        std::mem::take(&mut self.wishes)
     }
 
     /// Amounts of a row as a vector, for explanations and tests.

@@ -3,10 +3,12 @@
 //! A plugin states where it takes part by handing itself over (`Hooks`); the engine calls it with a `Cycle`,
 //! the pod being tried and the cluster it is tried on, and a `NodeView`, a node as it is or as it would be.
 
+pub mod changes;
 pub mod cycle;
 pub mod event;
 pub mod hint;
 pub mod hooks;
+pub mod parts;
 pub mod plugin_set;
 pub mod sieve;
 pub mod status;
@@ -14,8 +16,9 @@ pub mod view;
 
 pub use cycle::{Cycle, Slot, Slots};
 pub use hooks::{
-    Change, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter, PostFilterInput,
-    PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Preparation, Reserve, Scope, Score,
+    Change, Demand, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter,
+    PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Prefer, Preparation, Reserve,
+    Scope, Score, wakes_if,
 };
 pub use sieve::Sieve;
 pub use status::{Code, Facts, PluginName, Reason, Status};

@@ -2,7 +2,9 @@
 
 pub mod cluster;
 pub mod engine;
+pub mod explain;
 pub mod framework;
+pub mod hash;
 pub mod intern;
 pub mod number;
 pub mod plugins;
@@ -10,6 +12,9 @@ pub mod pod;
 pub mod profile;
 pub mod queue;
 pub mod random;
+pub mod record;
 pub mod requests;
 pub mod schedule;
 pub mod time;
+
+pub use engine::Engine;

@@ -3,6 +3,7 @@
 //! Two pods of one class are interchangeable for scheduling: same namespace, labels and wishes. Objects
 //! are compiled into classes once, when they arrive (`compile`); nothing later reads an object again.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
@@ -15,6 +16,7 @@ mod compile;
 pub mod term;
 
 pub use compile::Compiler;
+pub(crate) use compile::constraint_without_pods;
 pub use term::{PodTerm, SpreadConstraint, WeightedTerm};
 
 /// `namespace/name`.
@@ -46,8 +48,44 @@ pub struct Pod {
     /// A victim of ours that is on its way out.
     pub is_preempted: bool,
     pub generation: i64,
+    /// What the condition `PodScheduled` says while it is false.
+    pub condition: Option<Box<Told>>,
     /// For noticing that an update changes nothing.
     pub revision: Box<str>,
+    /// Where another scheduler wants it to go; most pods have none.
+    pub hint: Option<Arc<NodeHint>>,
+}
+
+/// What the annotation for SchedulingHint says. Spec: scheduler-core 9.16.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeHint {
+    Nodes {
+        /// Only these; empty means any.
+        only: Box<[Box<str>]>,
+        /// These first, in this order.
+        preferred: Box<[Box<str>]>,
+    },
+    /// It cannot be read, for this reason.
+    Unreadable(Box<str>),
+}
+
+/// What users were told of a pod that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub reason: Box<str>,
+    pub message: Box<str>,
+    pub observed_generation: i64,
+}
+
+impl Pod {
+    /// Whether its condition says this already.
+    pub fn is_told(&self, reason: &str, message: &str, observed_generation: i64) -> bool {
+        self.condition.as_ref().is_some_and(|told| {
+            *told.reason == *reason
+                && *told.message == *message
+                && told.observed_generation == observed_generation
+        })
+    }
 }
 
 /// Everything about a pod that scheduling looks at, shared by all pods alike.
@@ -104,6 +142,7 @@ pub struct HostPort {
 /// The controller of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
+    pub api_version: Box<str>,
     pub kind: Box<str>,
     pub name: Box<str>,
 }
@@ -136,12 +175,55 @@ pub enum Volume {
         image: Box<str>,
         read_only: bool,
     },
+    AzureDisk {
+        uri: Box<str>,
+    },
+    Cinder {
+        id: Box<str>,
+    },
+    Portworx {
+        id: Box<str>,
+    },
     Csi {
         driver: Box<str>,
     },
 }
 
+/// A claim that a pod mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount<'a> {
+    pub claim: Cow<'a, str>,
+    /// Made for this pod by a controller.
+    pub is_ephemeral: bool,
+}
+
+impl Pod {
+    /// The claims that it mounts, in the order of its volumes.
+    pub fn mounts(&self) -> impl Iterator<Item = Mount<'_>> {
+        self.class.volumes.iter().filter_map(|volume| match volume {
+            Volume::Claim { claim, .. } => Some(Mount { claim: Cow::Borrowed(claim), is_ephemeral: false }),
+            Volume::Ephemeral { volume } => {
+                Some(Mount { claim: Cow::Owned(format!("{}-{volume}", self.key.name)), is_ephemeral: true })
+            }
+            _ => None,
+        })
+    }
+}
+
 impl Class {
+    /// The claims that pods of this class mount by name.
+    pub fn claims(&self) -> impl Iterator<Item = &str> {
+        self.volumes.iter().filter_map(|volume| match volume {
+            Volume::Claim { claim, .. } => Some(&**claim),
+            _ => None,
+        })
+    }
+
+    /// Whether a claim is mounted, by name or made for the pod.
+    pub fn has_claims(&self) -> bool {
+        self.volumes.iter().any(|volume| matches!(volume, Volume::Claim { .. } | Volume::Ephemeral { .. }))
+    }
+
     /// The value of a label.
     pub fn label(&self, key: Sym) -> Option<Sym> {
         let at = self.labels.binary_search_by_key(&key, |(key, _)| *key).ok()?;

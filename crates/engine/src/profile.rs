@@ -9,7 +9,7 @@ pub mod plugins;
 pub mod point;
 
 use args::{Args, Percent};
-use expand::{Enabled, ExpandError};
+use expand::{Enabled, ExpandError, PluginSets};
 use point::{PerPoint, Point};
 
 /// How the pods of one scheduler name are scheduled.
@@ -25,9 +25,26 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// kube-scheduler's default plugins under this name.
+    pub fn standard(scheduler_name: &str) -> Profile {
+        let points = PluginSets::defaults().expand(scheduler_name).unwrap_or_default();
+        Profile {
+            scheduler_name: scheduler_name.to_owned(),
+            percentage_of_nodes_to_score: None,
+            points,
+            args: Args::default(),
+        }
+    }
+
     /// Whether a plugin takes part at a point.
     pub fn runs(&self, plugin: &str, point: Point) -> bool {
         self.points[point].iter().any(|enabled| enabled.plugin == plugin)
+    }
+
+    /// Whether pods are spread, by constraints of their own or by default.
+    pub fn spreads(&self) -> bool {
+        let points = [Point::PreFilter, Point::Filter, Point::Score];
+        points.into_iter().any(|point| self.runs("PodTopologySpread", point))
     }
 
     /// The plugin that sorts the queue; a checked profile has exactly one.

@@ -43,7 +43,7 @@ pub use explain::{Waiting, Whereabouts};
 pub use host::{Host, Options, Profile, Sort, priority_sort};
 pub use in_flight::Flying;
 pub use moves::PodUpdate;
-pub use nominator::{Nominated, Nominating};
+pub use nominator::{Nominated, Nominating, NominationChange};
 pub use placing::AlreadyQueued;
 pub use record::{Gate, NodeName, Pod, PodKey, PodUid, ProfileId, QueuedPod};
 
@@ -199,6 +199,11 @@ impl<H: Host> Queue<H> {
     /// All promises, by node name.
     pub fn nominations(&self) -> impl Iterator<Item = (&NodeName, &[Nominated])> {
         self.nominator.nodes()
+    }
+
+    /// What changed about promises since the last call, in order.
+    pub fn take_nomination_changes(&mut self) -> Vec<NominationChange> {
+        self.nominator.take_journal()
     }
 
     /// Grows whenever a promise is made or taken back.

@@ -14,10 +14,16 @@ use crate::random::Random;
 use crate::time::Time;
 
 mod diagnosis;
+mod memory;
+mod nominated;
 mod rank;
+mod room;
 mod search;
 
-pub use diagnosis::Diagnosis;
+pub use diagnosis::{Diagnosis, Reasons};
+pub use memory::Memory;
+pub use nominated::{Nominated, Promised};
+pub use room::{Lack, Room};
 pub use search::{Prepared, nodes_to_find};
 
 /// The plugins of one profile, point by point, in the order they run.
@@ -57,33 +63,14 @@ pub enum Ties {
     Heap,
 }
 
-/// Pods that were promised room, by the node that will have it.
-#[derive(Debug, Default)]
-pub struct Nominated {
-    by_row: std::collections::HashMap<Row, Vec<Arc<Pod>>>,
-}
-
-impl Nominated {
-    pub fn insert(&mut self, row: Row, pod: Arc<Pod>) {
-        self.by_row.entry(row).or_default().push(pod);
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_row.is_empty()
-    }
-
-    /// Those whose room must be left alone by `pod`.
-    pub fn before<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let there = self.by_row.get(&row).into_iter().flatten();
-        there.filter(move |other| other.class.priority >= pod.class.priority && other.uid != pod.uid)
-    }
-}
-
 /// A node was found.
 #[derive(Debug)]
 pub struct Choice {
     pub row: Row,
-    /// The nodes that passed, with their totals; no totals when only one passed.
+    /// How many nodes passed.
+    pub feasible_count: usize,
+    /// The nodes that passed, with their totals; no totals when only one passed. Empty when the choice was made from
+    /// memory: an attempt without one tells.
     pub feasible: Vec<(Row, i64)>,
     /// Nodes looked at.
     pub evaluated: usize,
@@ -132,6 +119,9 @@ pub struct Attempt<'a> {
     /// The node that the pod is promised; tried first.
     pub nominated_row: Option<Row>,
     pub now: Time,
+    /// What attempts of this profile on this cluster remember. Without it every node is asked about and the choice
+    /// tells all totals; the outcome is the same. What-if attempts go without.
+    pub memory: Option<&'a mut Memory>,
 }
 
 impl Attempt<'_> {
@@ -140,13 +130,20 @@ impl Attempt<'_> {
         if self.order.is_empty() {
             return Err(Failure::NoNodes);
         }
+        let remembered = self.memory.take().and_then(|memory| memory.attempt(&mut self, cluster, pod));
+        remembered.unwrap_or_else(|| self.ask_all(cluster, pod))
+    }
+
+    /// Asks about every node.
+    fn ask_all(mut self, cluster: &Cluster, pod: &Arc<Pod>) -> Result<Choice, Failure> {
         let mut cycle = Cycle::new(cluster, pod);
         let mut prepared = Prepared::default();
         if let Err(refused) = search::prepare(self.framework, &mut cycle, &mut prepared) {
             return Err(match refused {
                 search::Refused::Error(status) => Failure::Error(status),
                 search::Refused::Pod(status) => {
-                    self.help(&cycle, &prepared, Diagnosis::of_pod(status, self.order.len()))
+                    let narrowing = prepared.narrowing().to_vec();
+                    self.help(&cycle, &prepared, Diagnosis::of_pod(status, narrowing, self.order.len()))
                 }
             });
         }
@@ -165,16 +162,18 @@ impl Attempt<'_> {
                 (feasible[at].0, feasible)
             }
         };
-        Ok(Choice { row, feasible, evaluated, slots: cycle.slots })
+        Ok(Choice { row, feasible_count: feasible.len(), feasible, evaluated, slots: cycle.slots })
     }
 
     /// Asks PostFilter plugins, in order, until one helps or forbids. Spec: scheduler-core 3.2.9.
     fn help(&mut self, cycle: &Cycle<'_>, prepared: &Prepared, diagnosis: Diagnosis) -> Failure {
         let mut unfit =
             Unfit { diagnosis, help: String::new(), nominating: Nominating::Keep, preemption: None };
+        if self.framework.post_filters.iter().all(|hooks| hooks.post_filter.is_none()) {
+            unfit.nominating = Nominating::Clear;
+        }
         let mut texts: Vec<String> = Vec::new();
-        for hooks in &self.framework.post_filters {
-            let Some(plugin) = &hooks.post_filter else { continue };
+        for plugin in self.framework.post_filters.iter().filter_map(|hooks| hooks.post_filter.as_ref()) {
             let input = PostFilterInput {
                 cycle,
                 framework: self.framework,
@@ -186,21 +185,29 @@ impl Attempt<'_> {
                 now: self.now,
             };
             let answer = plugin.help(&input, self.random);
-            if answer.nominating != Nominating::Keep {
-                unfit.nominating = answer.nominating;
-            }
             match answer.status.code {
                 Code::Success => {
-                    unfit.preemption = answer.preemption;
+                    (unfit.nominating, unfit.preemption) = (answer.nominating, answer.preemption);
                     texts.clear();
                     break;
                 }
                 // The answer of one who forbids, or broke, stands alone.
-                Code::Unresolvable | Code::Error => {
+                Code::Unresolvable => {
+                    unfit.nominating = answer.nominating;
                     texts = vec![answer.status.to_string()];
                     break;
                 }
-                _ => texts.push(answer.status.to_string()),
+                code if code.is_rejected() => {
+                    if answer.nominating != Nominating::Keep {
+                        unfit.nominating = answer.nominating;
+                    }
+                    texts.extend(answer.status.reasons.iter().map(|reason| reason.text.clone().into_owned()));
+                }
+                _ => {
+                    unfit.nominating = Nominating::Keep;
+                    texts = vec![answer.status.to_string()];
+                    break;
+                }
             }
         }
         unfit.help = texts.join(", ");
@@ -216,4 +223,4 @@ pub struct LeftOut {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

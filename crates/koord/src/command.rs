@@ -14,7 +14,7 @@ use crate::role::{self, ROLES};
 use crate::{demo, explain, sandbox};
 
 /// Version and commit, as `koord --version` prints them.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KOORD_COMMIT"), ")");
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KOORD_COMMIT"), ")");
 
 /// Runs what the words ask for. The first word is the program's own name.
 pub(crate) fn run(words: Vec<OsString>) -> ExitCode {

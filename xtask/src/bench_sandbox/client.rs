@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -21,7 +22,7 @@ use serde_json::json;
 const WORKERS: usize = 32;
 
 /// A server and a client for it.
-pub(super) struct Target {
+pub(crate) struct Target {
     client: Client<hyper_rustls::HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: Uri,
     /// Names never repeat, so a later load does not meet an earlier one's pods.
@@ -31,7 +32,7 @@ pub(super) struct Target {
 
 /// What to do many times.
 #[derive(Clone, Copy)]
-pub(super) enum Load {
+pub(crate) enum Load {
     Create,
     /// Pods that stand on nodes from the start.
     CreateOn {
@@ -42,21 +43,21 @@ pub(super) enum Load {
 }
 
 /// How it went.
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     count: usize,
     elapsed: Duration,
     latencies: Vec<Duration>,
 }
 
 /// A load with others watching.
-pub(super) struct Watched {
-    pub(super) load: Outcome,
-    pub(super) lag: Duration,
+pub(crate) struct Watched {
+    pub(crate) load: Outcome,
+    pub(crate) lag: Duration,
     events: usize,
 }
 
 impl Target {
-    pub(super) async fn new(kubeconfig: &Path) -> Result<Target> {
+    pub(crate) async fn new(kubeconfig: &Path) -> Result<Target> {
         let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let mut connector = HttpConnector::new();
@@ -72,17 +73,29 @@ impl Target {
         Ok(format!("{}{path}", self.base.to_string().trim_end_matches('/')).parse()?)
     }
 
-    async fn post(&self, path: &str, body: String) -> Result<()> {
+    pub(crate) async fn post(&self, path: &str, body: String) -> Result<()> {
+        self.send(Method::POST, path, body).await.map(drop)
+    }
+
+    /// Sends a request that must succeed.
+    pub(crate) async fn send(&self, method: Method, path: &str, body: String) -> Result<Bytes> {
         let request = Request::builder()
-            .method(Method::POST)
+            .method(method)
             .uri(self.uri(path)?)
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))?;
         let response = self.client.request(request).await?;
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
-        ensure!(status == StatusCode::CREATED, "{path}: {status} {}", String::from_utf8_lossy(&body));
-        Ok(())
+        ensure!(status.is_success(), "{path}: {status} {}", String::from_utf8_lossy(&body));
+        Ok(body)
+    }
+
+    /// Opens a watch; its body is one event a line.
+    pub(crate) async fn open_watch(&self, path: &str) -> Result<Incoming> {
+        let response = self.client.request(Request::get(self.uri(path)?).body(Full::default())?).await?;
+        ensure!(response.status() == StatusCode::OK, "{path}: {}", response.status());
+        Ok(response.into_body())
     }
 
     async fn step(&self, load: Load) -> Result<()> {
@@ -108,8 +121,7 @@ impl Target {
     /// Reads one watch until it has seen `count` pods added.
     async fn watch(&self, from: &str, count: usize, seen: &AtomicUsize) -> Result<()> {
         let path = format!("/api/v1/namespaces/default/pods?watch=1&resourceVersion={from}");
-        let request = Request::get(self.uri(&path)?).body(Full::default())?;
-        let mut body = self.client.request(request).await?.into_body();
+        let mut body = self.open_watch(&path).await?;
         let mut left = count;
         while left > 0 {
             let frame = body.frame().await.context("a watch ended early")??;
@@ -122,7 +134,7 @@ impl Target {
         Ok(())
     }
 
-    async fn revision(&self) -> Result<String> {
+    pub(crate) async fn revision(&self) -> Result<String> {
         let request =
             Request::get(self.uri("/api/v1/namespaces/default/pods?limit=1")?).body(Full::default())?;
         let body = self.client.request(request).await?.into_body().collect().await?.to_bytes();
@@ -145,7 +157,7 @@ fn pod(number: usize, node: Option<&str>) -> String {
 }
 
 /// Does `load` `count` times, `WORKERS` at once.
-pub(super) async fn run(target: &Arc<Target>, load: Load, count: usize) -> Result<Outcome> {
+pub(crate) async fn run(target: &Arc<Target>, load: Load, count: usize) -> Result<Outcome> {
     // Connections, caches and branch predictors are warm before the clock starts.
     for _ in 0..WORKERS {
         target.step(load).await?;
@@ -172,7 +184,7 @@ pub(super) async fn run(target: &Arc<Target>, load: Load, count: usize) -> Resul
 }
 
 /// Creates pods while `watchers` follow; ends when all have seen all.
-pub(super) async fn watched(target: &Arc<Target>, watchers: usize, pods: usize) -> Result<Watched> {
+pub(crate) async fn watched(target: &Arc<Target>, watchers: usize, pods: usize) -> Result<Watched> {
     let from = target.revision().await?;
     let seen = Arc::new(AtomicUsize::new(0));
     // `run` makes a few more to warm up.
@@ -192,18 +204,18 @@ pub(super) async fn watched(target: &Arc<Target>, watchers: usize, pods: usize) 
 }
 
 impl Outcome {
-    pub(super) fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         float(self.count) / self.elapsed.as_secs_f64()
     }
 
-    pub(super) fn percentile(&self, percent: usize) -> Duration {
+    pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let at = (self.latencies.len() * percent / 100).min(self.latencies.len().saturating_sub(1));
         self.latencies.get(at).copied().unwrap_or_default()
     }
 }
 
 impl Watched {
-    pub(super) fn events_per_second(&self) -> f64 {
+    pub(crate) fn events_per_second(&self) -> f64 {
         float(self.events) / (self.load.elapsed + self.lag).as_secs_f64()
     }
 }

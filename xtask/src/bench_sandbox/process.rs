@@ -11,18 +11,18 @@ use crate::root;
 use crate::step::say;
 
 /// A running sandbox. Stops when dropped.
-pub(super) struct Sandbox {
+pub(crate) struct Sandbox {
     dir: tempfile::TempDir,
     kubeconfig: PathBuf,
 }
 
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     target.join("release/koord")
 }
 
 /// Builds the release binary.
-pub(super) fn build() -> Result<()> {
+pub(crate) fn build() -> Result<()> {
     say("building koord with optimisation");
     let status =
         Command::new(env!("CARGO")).args(["build", "--quiet", "--release", "--package", "koord"]).status()?;
@@ -38,7 +38,7 @@ fn command(dir: &Path, words: &[&str]) -> Command {
 
 impl Sandbox {
     /// Returns once it is ready.
-    pub(super) fn start(flags: &[&str]) -> Result<Sandbox> {
+    pub(crate) fn start(flags: &[&str]) -> Result<Sandbox> {
         let dir = tempfile::tempdir()?;
         let words: Vec<&str> = ["up", "--detach"].iter().chain(flags).copied().collect();
         let output = command(dir.path(), &words).output().context("cannot run koord")?;
@@ -48,12 +48,12 @@ impl Sandbox {
         Ok(Sandbox { dir, kubeconfig })
     }
 
-    pub(super) fn kubeconfig(&self) -> &Path {
+    pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
     /// Resident memory now.
-    pub(super) fn resident_mib(&self) -> Result<u64> {
+    pub(crate) fn resident_mib(&self) -> Result<u64> {
         let running: Value = serde_json::from_str(&read(&self.dir.path().join("running.json"))?)?;
         let status = read(Path::new(&format!("/proc/{}/status", running["pid"])))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -62,7 +62,7 @@ impl Sandbox {
     }
 
     /// Pods whose phase is Running.
-    pub(super) async fn running_pods(&self) -> Result<usize> {
+    pub(crate) async fn running_pods(&self) -> Result<usize> {
         let output = command(self.dir.path(), &["status", "--output", "json"]).output()?;
         ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
         let status: Value = serde_json::from_slice(&output.stdout)?;

@@ -177,7 +177,12 @@ mod tests {
     #[test]
     fn amplified_exactly() {
         for (key, x, by, want) in [
-            ("api#10.36", 1001, 1.5, 1502),
+            ("scheduler-core#10.S29", 4000, 1.5, 6000),
+            ("scheduler-core#10.S29", 1000, 1.22, 1220),
+            ("scheduler-core#10.S63 exact, upstream 111", 100, 1.1, 110),
+            ("scheduler-core#10.S63", 7, 1.1, 8),
+            ("scheduler-core#10.S63", 100, 0.5, 100),
+            ("api#10.36, scheduler-core#10.S63", 1001, 1.5, 1502),
             ("api#10.36", 100, 1.0, 100),
             ("api#10.36", 100, 0.5, 100),
             ("api#10.123 exact", 100, 1.1, 110),

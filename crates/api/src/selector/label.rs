@@ -128,6 +128,12 @@ impl Selector {
         Selector::all_of(requirements.collect())
     }
 
+    /// Matches what both match. One that matches nothing has no conditions to add and is left out, as in Kubernetes
+    /// where selectors are added up.
+    pub fn joined(&self, other: &Selector) -> Selector {
+        Selector::all_of(self.requirements().iter().chain(other.requirements()).cloned().collect())
+    }
+
     pub(super) fn all_of(mut requirements: Vec<Requirement>) -> Selector {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Selector { requirements: Some(requirements) }

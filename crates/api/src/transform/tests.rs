@@ -5,17 +5,18 @@ use crate::crd::device::{DeviceInfo, DeviceSpec};
 use crate::crd::elastic_quota::ElasticQuotaSpec;
 use crate::crd::reservation::{ReservationSpec, ReservationStatus};
 use crate::gate::Component;
-use crate::keys::pod::annotation::{DEVICE_ALLOCATED, REPLACE_RESOURCES};
+use crate::keys::node::annotation::RESERVATION;
+use crate::keys::pod::annotation::REPLACE_RESOURCES;
 use crate::keys::pod::label::PRIORITY_CLASS;
-use crate::pod::annotation;
 use crate::pod::sketch::{Sketch, amounts, pod};
-use crate::quantity::ResourceList;
 
 const OFF: PodTransform =
     PodTransform { replace_resources: false, priority: false, preemption_policy: false };
 
-fn transformed(transform: PodTransform, mut pod: Pod) -> Pod {
+fn transformed(transform: PodTransform, before: Pod) -> Pod {
+    let mut pod = before.clone();
     transform.apply(&mut pod, |error| panic!("{error}"));
+    assert!(pod == before || transform.concerns(&before), "a pod that is changed is one of concern");
     pod
 }
 
@@ -77,7 +78,7 @@ fn scheduler_name() {
     let got = transformed(OFF, named("koord").label(SCHEDULER_NAME, "koord"));
     assert_eq!(annotation(&got, ORIGINAL_SCHEDULER_NAME), None);
     let got = transformed(OFF, named("koord").label(SCHEDULER_NAME, ""));
-    assert_eq!(got.spec.unwrap().scheduler_name.as_deref(), Some(""));
+    assert_eq!(got.spec.unwrap().scheduler_name.as_deref(), Some("koord"), "an empty label is none");
 }
 
 #[test]
@@ -159,4 +160,111 @@ fn other_objects() {
         template.containers[0].resources.as_ref().unwrap().requests.as_ref().unwrap().keys().eq(&renamed)
     );
     assert_eq!(names(&r.status.unwrap().allocatable), renamed);
+}
+
+#[test]
+fn reserved_amounts_are_not_offered() {
+    const BATCH: &str = "kubernetes.io/batch-cpu";
+    const OLD_BATCH: &str = "koordinator.sh/batch-cpu";
+    let n1 = r#"{"resources":{"cpu":"5"}}"#;
+    for (key, offered, reservation, want) in [
+        ("scheduler-core#9.9.N1", &[("cpu", "32"), ("memory", "64Gi")][..], n1, "cpu=27 memory=64Gi"),
+        ("scheduler-core#9.9.N2", &[("cpu", "32")], r#"{"reservedCPUs":"0-3"}"#, "cpu=28"),
+        (
+            "scheduler-core#9.9.N3",
+            &[("cpu", "32")],
+            r#"{"resources":{"cpu":"10"},"reservedCPUs":"0-1"}"#,
+            "cpu=30",
+        ),
+        ("scheduler-core#9.9.N4", &[("cpu", "4")], r#"{"resources":{"cpu":"6"}}"#, "cpu=0"),
+        (
+            "scheduler-core#9.9.N5",
+            &[("cpu", "32")],
+            r#"{"reservedCPUs":"0-3","applyPolicy":"ReservedCPUsOnly"}"#,
+            "cpu=32",
+        ),
+        (
+            "scheduler-core#9.9.N6",
+            &[("cpu", "32"), (BATCH, "10000")],
+            n1,
+            "cpu=27 kubernetes.io/batch-cpu=10000",
+        ),
+        ("scheduler-core#9.9.N7", &[("cpu", "32")], "{bad", "cpu=32"),
+        (
+            "scheduler-core#9.9.N8",
+            &[("cpu", "32")],
+            r#"{"resources":{"cpu":"5"},"reservedCPUs":"x-y"}"#,
+            "cpu=32",
+        ),
+        (
+            "scheduler-core#9.9.N9",
+            &[("cpu", "32")],
+            r#"{"resources":{"cpu":"1500m","example.com/x":"5"}}"#,
+            "cpu=30500m",
+        ),
+        (
+            "scheduler-core#9.9.N10",
+            &[("cpu", "32"), (BATCH, "10000")],
+            r#"{"resources":{"kubernetes.io/batch-cpu":"5000"}}"#,
+            "cpu=32 kubernetes.io/batch-cpu=10000",
+        ),
+        (
+            "scheduler-core#9.9.N11",
+            &[("cpu", "32"), (OLD_BATCH, "10000")],
+            r#"{"resources":{"cpu":"1"}}"#,
+            "cpu=31 kubernetes.io/batch-cpu=10000",
+        ),
+        (
+            "scheduler-core#9.9.N12",
+            &[(OLD_BATCH, "10000"), (BATCH, "5")],
+            "",
+            "koordinator.sh/batch-cpu=10000 kubernetes.io/batch-cpu=5",
+        ),
+        (
+            "scheduler-core#9.9.N14",
+            &[("cpu", "32")],
+            r#"{"resources":{"cpu":"5"},"applyPolicy":"Foo"}"#,
+            "cpu=32",
+        ),
+        ("scheduler-core#9.9.N15", &[("cpu", "32")], r#"{"reservedCPUs":"0-3,2,8"}"#, "cpu=27"),
+        ("scheduler-core#9.9.N16", &[("cpu", "32")], r#"{"resources":{"cpu":"-5"}}"#, "cpu=32"),
+        (
+            "scheduler-core#9.9.N17",
+            &[("cpu", "1500m"), ("memory", "512Mi")],
+            r#"{"resources":{"cpu":"700m","memory":"1Gi"}}"#,
+            "cpu=800m memory=0",
+        ),
+    ] {
+        let mut node = Node::default();
+        let wire = Some(amounts(offered));
+        node.status = Some(NodeStatus { allocatable: wire.clone(), capacity: wire, ..NodeStatus::default() });
+        if !reservation.is_empty() {
+            let entry = (RESERVATION.to_string(), reservation.to_string());
+            node.metadata.annotations = Some([entry].into());
+        }
+        let got: Vec<(String, String)> =
+            allocatable(&node).into_iter().map(|(name, amount)| (name, amount.to_string())).collect();
+        let canonical = |pair: &str| {
+            let (name, amount) = pair.split_once('=').unwrap();
+            (name.to_string(), amount.parse::<Quantity>().unwrap().to_string())
+        };
+        assert_eq!(got, want.split(' ').map(canonical).collect::<Vec<_>>(), "{key}");
+        assert_eq!(node.status.unwrap().capacity.unwrap(), amounts(offered), "{key}: capacity stays");
+    }
+}
+
+#[test]
+fn old_device_names_of_nodes() {
+    let names = ["gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "rdma", "fpga"];
+    let old: BTreeMap<String, WireQuantity> =
+        names.iter().map(|name| (format!("kubernetes.io/{name}"), WireQuantity("100".into()))).collect();
+    let status = NodeStatus { allocatable: Some(old.clone()), capacity: Some(old), ..NodeStatus::default() };
+    let mut given = Node { status: Some(status), ..Node::default() };
+    let want: std::collections::BTreeSet<String> =
+        names.iter().map(|name| format!("koordinator.sh/{name}")).collect();
+    assert!(allocatable(&given).into_keys().eq(want.iter().cloned()), "scheduler-core#9.9.N13");
+    node(&mut given);
+    let status = given.status.unwrap();
+    assert!(status.capacity.unwrap().into_keys().eq(want.iter().cloned()), "scheduler-core#9.9.N13 capacity");
+    assert!(status.allocatable.unwrap().into_keys().eq(want), "scheduler-core#9.9.N13 allocatable");
 }

@@ -19,6 +19,9 @@ pub struct Columns {
     /// Requests as scoring counts them.
     pub nonzero_cpu: Vec<i64>,
     pub nonzero_memory: Vec<i64>,
+    /// The lowest priority of a pod on the row; the highest there is without pods. Where it is no lower than a pod's
+    /// own, that pod need not look for anyone to take away.
+    pub lowest_priority: Vec<i32>,
     /// Every other resource that some node has or some pod on a node asks for.
     scalars: Vec<(ResourceId, Amounts)>,
     /// How many real rows are cordoned: mostly none, and then nobody looks.
@@ -69,6 +72,7 @@ impl Columns {
         self.taint_set.push(0);
         self.nonzero_cpu.push(0);
         self.nonzero_memory.push(0);
+        self.lowest_priority.push(i32::MAX);
         for amounts in [&mut self.cpu, &mut self.memory, &mut self.storage, &mut self.pods] {
             amounts.grow();
         }
@@ -113,6 +117,7 @@ impl Columns {
         self.clear_node(row);
         let at = row.index();
         (self.nonzero_cpu[at], self.nonzero_memory[at]) = (0, 0);
+        self.lowest_priority[at] = i32::MAX;
         for amounts in self.all_mut() {
             amounts.requested[at] = 0;
         }

@@ -128,12 +128,7 @@ impl Cluster {
     }
 
     fn replace_record(&mut self, pod: Arc<Pod>, row: Row) {
-        let lists = &mut self.nodes[row.index()].pods;
-        for list in [&mut lists.all, &mut lists.with_ports] {
-            if let Some(known) = list.iter_mut().find(|known| known.uid == pod.uid) {
-                *known = pod.clone();
-            }
-        }
+        self.nodes[row.index()].pods.replace(&pod);
         self.touch(row);
         if let Some(held) = self.pods.held.get_mut(&pod.uid) {
             held.pod = pod;

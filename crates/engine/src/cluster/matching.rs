@@ -24,11 +24,6 @@ pub struct SetId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HeldId(u32);
 
-impl HeldId {
-    /// A term that only pods of a simulation hold.
-    pub const NONE: HeldId = HeldId(u32::MAX);
-}
-
 /// What a held term means to other pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
@@ -159,6 +154,12 @@ impl std::hash::Hash for ByAddress {
     }
 }
 
+/// How much was followed at some moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Following {
+    sets: usize,
+}
+
 /// What is known of a class; what was followed later is looked at when it is asked for.
 #[derive(Debug, Default)]
 struct Memo {
@@ -174,9 +175,9 @@ struct Memo {
 }
 
 /// Labels of a class, as selectors read them.
-struct ClassLabels<'a> {
-    class: &'a Class,
-    names: &'a Names,
+pub(super) struct ClassLabels<'a> {
+    pub(super) class: &'a Class,
+    pub(super) names: &'a Names,
 }
 
 impl Labels for ClassLabels<'_> {
@@ -235,6 +236,28 @@ impl Matching {
         id
     }
 
+    pub(super) fn following(&self) -> Following {
+        Following { sets: self.sets.len() }
+    }
+
+    /// Forgets sets that are followed since then, and what is known of classes without pods on nodes.
+    pub(super) fn stop_following(&mut self, since: Following, classes: &[Arc<Class>]) {
+        for class in classes.iter().map(|class| ByAddress(class.clone())) {
+            if self.classes.get(&class).is_some_and(|memo| memo.pods.is_empty()) {
+                self.classes.remove(&class);
+            }
+        }
+        if self.sets.len() == since.sets {
+            return;
+        }
+        self.sets.truncate(since.sets);
+        self.set_ids.retain(|_, id| index(id.0) < since.sets);
+        for memo in self.classes.values_mut() {
+            memo.sets_seen = memo.sets_seen.min(since.sets);
+            memo.in_sets.retain(|id| index(id.0) < since.sets);
+        }
+    }
+
     /// Whether pods of a class are in a set, followed or not.
     pub fn contains(&self, set: &PodSet, class: &Class, names: &Names) -> bool {
         is_in(class, set, names, self.namespaces.get(&*class.namespace))
@@ -242,6 +265,11 @@ impl Matching {
 
     pub fn set(&self, set: &PodSet) -> Option<SetId> {
         self.set_ids.get(set).copied()
+    }
+
+    /// What a number stands for.
+    pub fn pods(&self, id: SetId) -> &PodSet {
+        &self.sets[index(id.0)].set
     }
 
     /// Pods of a set; those being deleted are among them.
@@ -340,19 +368,20 @@ impl Matching {
         required.chain(class.preferred_pods.iter().map(|weighted| weighted.term.topology_key))
     }
 
-    /// A namespace has these labels now. Everything that selects namespaces is counted anew.
+    /// A namespace has these labels now. Everything that selects namespaces is counted anew; false when nothing is.
     pub(super) fn set_namespace(
         &mut self,
         name: &str,
         labels: std::collections::BTreeMap<String, String>,
         names: &Names,
         domains: &Domains,
-    ) {
+    ) -> bool {
         if self.namespaces.get(name) == Some(&labels) {
-            return;
+            return false;
         }
         self.namespaces.insert(name.into(), labels);
         self.recount(names, domains);
+        true
     }
 
     /// Decides again who is in which set, and counts.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
-use koord_api::pod::resource_list;
-use koord_api::resource::{ResourceTable, ResourceVector};
+use koord_api::resource::{ResourceId, ResourceTable, ResourceVector};
+use koord_api::transform::allocatable;
 
 use crate::intern::{Names, Sym};
 use crate::pod::Pod;
@@ -23,7 +23,7 @@ pub struct Node {
     pub allocatable: ResourceVector,
     /// Image name and size.
     pub images: Vec<(Sym, i64)>,
-    /// Type and status of each condition: what waking pods looks at.
+    /// Type and status of each condition, ascending: what waking pods looks at.
     pub conditions: Vec<(Box<str>, Box<str>)>,
     /// Region and zone, as the order of nodes groups them.
     pub zone: Box<str>,
@@ -33,29 +33,125 @@ pub struct Node {
 /// Pods counted on a node.
 #[derive(Clone, Debug, Default)]
 pub struct PodsOnNode {
+    /// Most important first: higher priority, then earlier start. Of those that have not started, the last to come
+    /// leads, for kube-scheduler reads the clock anew for each comparison; of those that started together, the first.
     pub all: Vec<Arc<Pod>>,
     /// Pods that keep a port of the host.
     pub with_ports: Vec<Arc<Pod>>,
+    /// Pods with volumes that placement depends on.
+    pub with_volumes: Vec<Arc<Pod>>,
+    /// What preemption weighs, for each of `all`: the pods themselves lie all over the memory.
+    standings: Vec<Standing>,
+}
+
+/// How much a pod on a node counts, and what it leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub priority: i32,
+    /// Seconds since the epoch; none while it has not started.
+    pub started: Option<i64>,
+    pub cpu_milli: i64,
+    pub memory: i64,
+}
+
+impl Standing {
+    fn of(pod: &Pod) -> Standing {
+        let amounts = &pod.class.requests.amounts;
+        Standing {
+            priority: pod.class.priority,
+            started: pod.started,
+            cpu_milli: amounts.get(ResourceId::CPU),
+            memory: amounts.get(ResourceId::MEMORY),
+        }
+    }
+
+    /// Ascending from the most important.
+    fn rank(&self) -> (std::cmp::Reverse<i32>, bool, Option<i64>) {
+        // Differs: a pod that has not started counts as started now; here it comes after one that started in the
+        // future, by a clock that is ahead of ours.
+        (std::cmp::Reverse(self.priority), self.started.is_none(), self.started)
+    }
 }
 
 impl PodsOnNode {
+    pub fn standings(&self) -> &[Standing] {
+        &self.standings
+    }
+
+    /// Where the pods below a priority begin in `all`.
+    pub fn below(&self, priority: i32) -> usize {
+        self.standings.partition_point(|standing| standing.priority >= priority)
+    }
+
+    /// The lowest priority of any pod here; the highest there is when there is none.
+    pub(super) fn lowest_priority(&self) -> i32 {
+        self.standings.last().map_or(i32::MAX, |standing| standing.priority)
+    }
+
     pub(super) fn add(&mut self, pod: &Arc<Pod>) {
         if !pod.class.ports.is_empty() {
             self.with_ports.push(pod.clone());
         }
-        self.all.push(pod.clone());
+        if !pod.class.volumes.is_empty() {
+            self.with_volumes.push(pod.clone());
+        }
+        let standing = Standing::of(pod);
+        let at = match standing.started {
+            None => self.standings.partition_point(|other| other.rank() < standing.rank()),
+            Some(_) => self.standings.partition_point(|other| other.rank() <= standing.rank()),
+        };
+        self.all.insert(at, pod.clone());
+        self.standings.insert(at, standing);
     }
 
     pub(super) fn remove(&mut self, pod: &Arc<Pod>) {
-        for list in [&mut self.all, &mut self.with_ports] {
+        if let Some(at) = self.all.iter().position(|known| known.uid == pod.uid) {
+            self.all.remove(at);
+            self.standings.remove(at);
+        }
+        for list in [&mut self.with_ports, &mut self.with_volumes] {
             if let Some(at) = list.iter().position(|known| known.uid == pod.uid) {
                 list.swap_remove(at);
+            }
+        }
+    }
+
+    /// The same pod with a new record; it keeps its place unless it weighs more or less now.
+    pub(super) fn replace(&mut self, pod: &Arc<Pod>) {
+        let Some(at) = self.all.iter().position(|known| known.uid == pod.uid) else { return };
+        if self.standings[at] != Standing::of(pod) {
+            self.remove(pod);
+            self.add(pod);
+            return;
+        }
+        self.all[at] = pod.clone();
+        for list in [&mut self.with_ports, &mut self.with_volumes] {
+            if let Some(known) = list.iter_mut().find(|known| known.uid == pod.uid) {
+                *known = pod.clone();
             }
         }
     }
 }
 
 impl Node {
+    /// A copy without the pods.
+    pub fn without_pods(&self) -> Node {
+        Node {
+            name: self.name.clone(),
+            is_real: self.is_real,
+            labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
+            taints: self.taints.clone(),
+            taint_set: self.taint_set,
+            is_unschedulable: self.is_unschedulable,
+            allocatable: self.allocatable.clone(),
+            images: self.images.clone(),
+            conditions: self.conditions.clone(),
+            zone: self.zone.clone(),
+            pods: PodsOnNode::default(),
+        }
+    }
+
     pub(super) fn read(object: &core::Node, names: &mut Names, resources: &mut ResourceTable) -> Node {
         let metadata = &object.metadata;
         let (spec, status) = (object.spec.as_ref(), object.status.as_ref());
@@ -67,8 +163,12 @@ impl Node {
         }
         images.sort_unstable();
         images.dedup_by_key(|(name, _)| *name);
-        let list = resource_list(status.and_then(|s| s.allocatable.as_ref()));
+        // What the node keeps for itself is off from here on, so that fit, scores and preemption agree.
+        let list = allocatable(object);
         let conditions = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
+        let mut conditions: Vec<(Box<str>, Box<str>)> =
+            conditions.map(|c| (c.type_.as_str().into(), c.status.as_str().into())).collect();
+        conditions.sort();
         Node {
             name: metadata.name.as_deref().unwrap_or_default().into(),
             is_real: true,
@@ -80,7 +180,7 @@ impl Node {
             is_unschedulable: spec.and_then(|s| s.unschedulable).unwrap_or(false),
             allocatable: ResourceVector::from_list(&list, resources),
             images,
-            conditions: conditions.map(|c| (c.type_.as_str().into(), c.status.as_str().into())).collect(),
+            conditions,
             pods: PodsOnNode::default(),
         }
     }
@@ -110,6 +210,8 @@ pub struct TaintSets {
     sets: Vec<TaintSet>,
     ids: HashMap<Vec<Key>, u32>,
     free: Vec<u32>,
+    /// Grows whenever a number gets another meaning.
+    version: u64,
 }
 
 type Key = (String, String, String);
@@ -125,7 +227,12 @@ pub struct TaintSet {
 impl Default for TaintSets {
     /// Set 0 is the empty one and always there.
     fn default() -> TaintSets {
-        TaintSets { sets: vec![TaintSet::default()], ids: HashMap::from([(Vec::new(), 0)]), free: Vec::new() }
+        TaintSets {
+            sets: vec![TaintSet::default()],
+            ids: HashMap::from([(Vec::new(), 0)]),
+            free: Vec::new(),
+            version: 0,
+        }
     }
 }
 
@@ -142,6 +249,11 @@ impl TaintSets {
     /// Whether no node has any taint.
     pub fn is_empty(&self) -> bool {
         self.sets.iter().skip(1).all(|set| set.nodes == 0)
+    }
+
+    /// What is known of sets by number holds while this stays the same.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// Sets that nodes have, the empty one left out.
@@ -166,6 +278,7 @@ impl TaintSets {
                 let set = TaintSet { taints: taints.to_vec(), nodes: 0, key: key.clone() };
                 self.sets[usize::try_from(id).unwrap_or(0)] = set;
                 self.ids.insert(key, id);
+                self.version += 1;
                 id
             }
         };
@@ -185,5 +298,54 @@ impl TaintSets {
             set.taints.clear();
             self.free.push(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Cluster;
+    use serde_json::json;
+
+    /// The names on node `n`, and that the rest agrees with them.
+    fn names(cluster: &Cluster) -> String {
+        let row = cluster.row("n").unwrap();
+        let pods = &cluster.node(row).pods;
+        let standings: Vec<Standing> = pods.all.iter().map(|pod| Standing::of(pod)).collect();
+        assert_eq!(pods.standings(), standings);
+        assert_eq!(cluster.columns.lowest_priority[row.index()], pods.lowest_priority());
+        pods.all.iter().map(|pod| &*pod.key.name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn pods_stand_in_order_of_importance() {
+        let mut cluster = Cluster::default();
+        let place = |cluster: &mut Cluster, name: &str, priority: i32, started: Option<&str>| {
+            let object = json!({"metadata": {"name": name, "namespace": "d", "uid": name},
+                "spec": {"nodeName": "n", "priority": priority, "containers": []}, "status": {"startTime": started}});
+            let pod = Arc::new(cluster.compile(&serde_json::from_value(object).unwrap()));
+            assert_eq!(cluster.confirm(pod), None);
+        };
+        let (early, late) = (Some("2024-01-01T00:00:00Z"), Some("2024-01-01T00:00:01Z"));
+        for (name, priority, started) in [
+            ("unstarted", 5, None),
+            ("late", 5, late),
+            ("early", 5, early),
+            ("high", 9, None),
+            ("low", -1, early),
+            ("newer", 5, None),
+            ("twin", 5, early),
+        ] {
+            place(&mut cluster, name, priority, started);
+        }
+        assert_eq!(names(&cluster), "high early twin late newer unstarted low");
+        let pods = &cluster.node(cluster.row("n").unwrap()).pods;
+        assert_eq!([10, 9, 5, 0, -1].map(|priority| pods.below(priority)), [0, 1, 6, 6, 7]);
+        // A record that says more moves the pod; one that says the same does not.
+        place(&mut cluster, "unstarted", 5, early);
+        place(&mut cluster, "newer", 5, None);
+        assert_eq!(names(&cluster), "high early twin unstarted late newer low");
+        cluster.release("low");
+        assert_eq!(names(&cluster), "high early twin unstarted late newer");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 
-use crate::pod::PodKey;
+use crate::pod::{Pod, PodKey};
 use crate::time::Time;
 
 /// One thing to do. Those with an outcome are answered by `Input::Outcome` for the same uid.
@@ -19,6 +19,8 @@ pub enum Command {
     /// Marks the victims, deletes them, and tells of it on each. Outcome: preempted or not.
     Preempt(Box<PreemptOrder>),
     Tell(Box<Note>),
+    /// Something for the log that users of the cluster need not see.
+    Warn(String),
 }
 
 /// Which pod a command is about.
@@ -26,6 +28,12 @@ pub enum Command {
 pub struct Subject {
     pub key: PodKey,
     pub uid: Box<str>,
+}
+
+impl Subject {
+    pub fn of(pod: &Pod) -> Subject {
+        Subject { key: pod.key.clone(), uid: pod.uid.clone() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +64,13 @@ pub struct BindPlan {
 }
 
 impl BindPlan {
-    /// Whether nothing has to be written.
+    /// Whether nothing has to be written or waited for.
     pub fn is_empty(&self) -> bool {
         self.volumes.is_empty()
             && self.claims.is_empty()
             && self.annotations.is_empty()
             && self.labels.is_empty()
+            && self.settles_until.is_none()
     }
 }
 
@@ -80,6 +89,8 @@ pub struct Condition {
     pub reason: &'static str,
     pub message: String,
     pub observed_generation: i64,
+    /// There was none before: its status changes now, not only its text.
+    pub is_new: bool,
 }
 
 /// Pods that have to go for another.
@@ -90,8 +101,6 @@ pub struct PreemptOrder {
     pub node: Box<str>,
     /// The last one goes after all others.
     pub victims: Vec<Subject>,
-    /// Pods whose promise of this node is taken back.
-    pub denominated: Vec<Subject>,
 }
 
 /// An event for users.

@@ -119,11 +119,12 @@ pub enum StorageKind {
 pub enum Outcome {
     /// All writes of `Command::Prepare` succeeded.
     Prepared,
-    /// One of them did not; `message` is the whole text.
+    /// One of them did not; `message` is the whole text, with the plugin that wanted it.
     PrepareFailed {
         message: String,
     },
     Bound,
+    /// `message` is what the API said.
     BindFailed {
         message: String,
     },

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use koord_api::resource::ResourceId;
+
 use super::event::Event;
 use super::hint::{Hint, Registration};
+use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
-use crate::cluster::{Cluster, Node, Row};
+use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
 use crate::random::Random;
@@ -19,6 +22,7 @@ pub struct Hooks {
     pub name: PluginName,
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
     pub pre_filter: Option<Arc<dyn PreFilter>>,
+    pub prefer: Option<Arc<dyn Prefer>>,
     pub filter: Option<Arc<dyn Filter>>,
     pub post_filter: Option<Arc<dyn PostFilter>>,
     pub score: Option<Arc<dyn Score>>,
@@ -46,6 +50,7 @@ impl Hooks {
     setters! {
         pre_enqueue: PreEnqueue,
         pre_filter: PreFilter,
+        prefer: Prefer,
         filter: Filter,
         post_filter: PostFilter,
         score: Score,
@@ -86,11 +91,27 @@ pub enum Change {
         old: Option<Arc<Node>>,
         new: Option<Arc<Node>>,
     },
+    /// A volume, a claim or one of the objects around them.
+    Storage(Arc<StorageChange>),
     /// Any other object, by namespace (empty for cluster kinds) and name; what it says stands in the cluster.
     Object {
         namespace: Arc<str>,
         name: Arc<str>,
     },
+}
+
+/// A hint function from a question: does the change help the pod? Asked about something else than it expects, a
+/// question answers yes, so that no pod is left waiting by mistake.
+pub fn wakes_if(question: impl Fn(&HintInput<'_>) -> bool + Send + Sync + 'static) -> HintFn {
+    Arc::new(move |input| if question(input) { Hint::Queue } else { Hint::Skip })
+}
+
+impl HintInput<'_> {
+    /// Whether the event is about the waiting pod itself.
+    pub fn is_own(&self) -> bool {
+        let Change::Pod { old, new } = self.change else { return false };
+        new.as_ref().or(old.as_ref()).is_some_and(|pod| pod.uid == self.pod.uid)
+    }
 }
 
 /// Decides whether a pod may enter the active queue.
@@ -135,10 +156,17 @@ pub enum Nominating {
 #[derive(Clone, Debug)]
 pub struct Preemption {
     pub row: Row,
-    /// Most important first.
+    /// Most important first. Those that are leaving already (`is_deleting`) need no further call.
     pub victims: Vec<Arc<Pod>>,
     /// How many of them break a disruption budget.
     pub violations: usize,
+}
+
+impl Preemption {
+    /// The victims that have to be told, most important first. None at all is possible: then all are on their way.
+    pub fn calls(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.victims.iter().filter(|victim| !victim.is_deleting)
+    }
 }
 
 /// Helps a pod that fits nowhere.
@@ -181,13 +209,15 @@ pub trait Permit: Send + Sync {
 
 /// Adds to what is written before a pod is bound.
 pub trait PreBind: Send + Sync {
-    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do.
+    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do. A
+    /// plugin that has to wait, even without a write, sets `settles_until`.
     fn plan(
         &self,
         cluster: &Cluster,
         slots: &Slots,
         pod: &Arc<Pod>,
         row: Row,
+        now: Time,
         plan: &mut BindPlan,
     ) -> Result<(), Status>;
 
@@ -205,6 +235,10 @@ pub trait PreBind: Send + Sync {
 }
 
 /// What a plugin's answers about a pod of a class depend on.
+///
+/// The answer must hold for every pod of the class in any cluster, since it is given from the class alone: a plugin
+/// that may turn out to be idle, depending on what is in the cluster, says `Cluster` and then skips in `prepare`.
+/// What only the pod has and not its class (its node, its hint) is not seen by anything that is kept by class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// It has nothing to say: the same answer for every node.
@@ -230,6 +264,12 @@ pub enum Preparation {
 pub trait PreFilter: Send + Sync {
     fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status>;
 
+    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` reads: it
+    /// neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        false
+    }
+
     /// The cycle's state as if `other` were on `row` too.
     fn add_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
 
@@ -237,9 +277,31 @@ pub trait PreFilter: Send + Sync {
     fn remove_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
 }
 
+/// Names nodes to be tried before all others; the first that passes the filters is taken. Spec: scheduler-core 9.7.
+pub trait Prefer: Send + Sync {
+    /// In the order they are to be tried.
+    fn prefer(&self, cycle: &Cycle<'_>) -> Vec<Row>;
+}
+
+/// What of the pods on a node a filter's verdict on a pod depends on: what preemption could change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// On none of them: the node object alone decides.
+    Nothing,
+    /// Only on whether they leave room for one pod more and for these amounts, all above zero. Refusals for lack of
+    /// the same of them read alike.
+    Room(Vec<(ResourceId, i64)>),
+    Anything,
+}
+
 /// Says which nodes a pod cannot run on.
 pub trait Filter: Send + Sync {
     fn scope(&self, class: &Class) -> Scope;
+
+    /// What another pod's leaving could change; a filter that can say so makes preemption faster.
+    fn demand(&self, _cycle: &Cycle<'_>) -> Demand {
+        Demand::Anything
+    }
 
     /// One node: the meaning of the plugin.
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status>;
@@ -247,6 +309,15 @@ pub trait Filter: Send + Sync {
     /// All nodes left; a plugin that can do better than one by one does so, with the same outcome.
     fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
         sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
+    }
+
+    /// What `check` depends on, as exactly as the plugin can say.
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        match self.scope(class) {
+            Scope::Nothing => FilterPart::Nothing,
+            Scope::Row => FilterPart::Row,
+            Scope::Cluster => FilterPart::Opaque,
+        }
     }
 }
 
@@ -271,6 +342,15 @@ pub trait Score: Send + Sync {
 
     /// From raw scores to 0..=100.
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], _scores: &mut [i64]) {}
+
+    /// What final scores depend on, as exactly as the plugin can say.
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        match self.scope(class) {
+            Scope::Nothing => ScorePart::Nothing,
+            // How they are normalised only the plugin can tell.
+            Scope::Row | Scope::Cluster => ScorePart::Opaque,
+        }
+    }
 }
 
 /// Scales to 100 by the highest; reversed, the highest becomes 0. Spec: scheduler-core 6.

@@ -15,6 +15,11 @@ pub struct Sieve {
 }
 
 impl Sieve {
+    /// Nobody passed, and why is known already: verdicts, and the number of one of them for each row.
+    pub fn of_verdicts(verdicts: Vec<Status>, rejected: Vec<(Row, u32)>) -> Sieve {
+        Sieve { left: Vec::new(), rejected, verdicts }
+    }
+
     pub fn left(&self) -> &[Row] {
         &self.left
     }
@@ -82,6 +87,31 @@ impl Sieve {
         });
     }
 
+    /// Keeps the rows for which `cause_of` has no cause. Verdicts of one cause read alike, so `status_of` is asked once
+    /// for each: thousands of refused nodes cost no more than thousands that pass.
+    pub fn retain_by_cause(
+        &mut self,
+        mut cause_of: impl FnMut(Row) -> Option<u64>,
+        mut status_of: impl FnMut(Row) -> Option<Status>,
+    ) {
+        let mut numbers: Vec<(u64, Option<u32>)> = Vec::new();
+        let mut kept = std::mem::take(&mut self.left);
+        kept.retain(|row| {
+            let Some(cause) = cause_of(*row) else { return true };
+            let number = match numbers.iter().find(|(known, _)| *known == cause) {
+                Some((_, number)) => *number,
+                None => {
+                    let number = status_of(*row).map(|status| self.verdict(status));
+                    numbers.push((cause, number));
+                    number
+                }
+            };
+            self.rejected.extend(number.map(|number| (*row, number)));
+            number.is_none()
+        });
+        self.left = kept;
+    }
+
     /// The number of a verdict, new if none reads alike.
     pub fn verdict(&mut self, status: Status) -> u32 {
         let at = match self.verdicts.iter().position(|known| known.reads_like(&status)) {
@@ -104,7 +134,7 @@ impl Sieve {
         self.rejected.len()
     }
 
-    /// Verdicts and how many rows each keeps out.
+    /// Verdicts and how many rows each keeps out; one that is not given against any row is not among them.
     pub fn tally(&self) -> Vec<(&Status, usize)> {
         let mut counts = vec![0; self.verdicts.len()];
         for (_, number) in &self.rejected {
@@ -112,6 +142,6 @@ impl Sieve {
                 *count += 1;
             }
         }
-        self.verdicts.iter().zip(counts).collect()
+        self.verdicts.iter().zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 }

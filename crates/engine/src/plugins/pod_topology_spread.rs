@@ -1,54 +1,84 @@
 //! PodTopologySpread: pods of a kind evenly over zones, nodes or what else. Spec: scheduler-core 6.10.
+//!
+//! Constraints are the pod's own or its profile's (`cluster::workloads`); counts are those that the cluster keeps
+//! (`cluster::matching`), read by domain where every node counts and node by node where not (`count`). The hard ones
+//! filter, the soft ones score (`soft`); `wake` says which changes may help a pod that was refused.
 
 use std::sync::Arc;
 
 use crate::cluster::domains::{Domain, KeyColumn, at};
-use crate::cluster::matching::{Counts, SetId};
+use crate::cluster::workloads::DefaultSpread;
 use crate::cluster::{Cluster, Row};
+use crate::framework::parts::FilterPart;
 use crate::framework::{
-    Code, Cycle, Facts, Filter, Hooks, NodeView, PreFilter, Preparation, Reason, Scope, Score, Status,
+    Code, Cycle, Facts, Filter, Hooks, NodeView, PreFilter, Preparation, Reason, Scope, Sieve, Status,
 };
-use crate::number::{nearest, truncated};
 use crate::pod::{Class, Pod, SpreadConstraint};
+use crate::profile::args::DefaultConstraints;
+
+mod count;
+mod follow;
+mod soft;
+mod wake;
 
 pub const NAME: &str = "PodTopologySpread";
 
-pub fn build() -> Hooks {
-    let plugin = Arc::new(PodTopologySpread);
-    Hooks::new(NAME).pre_filter(plugin.clone()).filter(plugin.clone()).score(plugin)
+/// The defaults themselves are the cluster's, which knows the pods they speak of (`Cluster::set_default_spread`).
+pub fn build(defaults: &DefaultConstraints) -> Hooks {
+    let (has_hard_default, has_soft_default) = match defaults {
+        DefaultConstraints::System => (false, true),
+        DefaultConstraints::List(list) => {
+            let has = |action: &str| list.iter().any(|constraint| constraint.when_unsatisfiable == action);
+            (has("DoNotSchedule"), has("ScheduleAnyway"))
+        }
+    };
+    let plugin = Arc::new(PodTopologySpread { has_hard_default, has_soft_default });
+    Hooks::new(NAME)
+        .pre_filter(plugin.clone())
+        .filter(plugin.clone())
+        .score(plugin)
+        .woken_by(wake::registrations())
 }
 
-struct PodTopologySpread;
-
-/// One constraint at work in a cycle.
-#[derive(Clone)]
-struct Working {
-    constraint: SpreadConstraint,
-    /// Matching pods per domain, on nodes that count; a domain no such node is in has none.
-    counts: Vec<Option<i64>>,
-    /// 1 when the pod counts itself.
-    itself: i64,
+struct PodTopologySpread {
+    has_hard_default: bool,
+    has_soft_default: bool,
 }
 
-/// The hard constraints of a cycle.
-#[derive(Clone, Default)]
-struct Hard {
-    constraints: Vec<Working>,
+/// The constraints of a pod.
+enum Constraints {
+    Own(Arc<Class>),
+    Default(Arc<DefaultSpread>),
+    None,
 }
 
-impl Working {
-    /// The fewest pods that any domain has; 0 while there are too few domains.
-    fn fewest(&self) -> i64 {
-        let present = self.counts.iter().flatten();
-        let domains = i64::try_from(present.clone().count()).unwrap_or(i64::MAX);
-        match domains < self.constraint.min_domains {
-            true => 0,
-            false => present.copied().min().unwrap_or(0),
+impl Constraints {
+    fn of(cluster: &Cluster, class: &Arc<Class>) -> Constraints {
+        match class.spread.is_empty() {
+            false => Constraints::Own(class.clone()),
+            true => cluster.default_spread(class).map_or(Constraints::None, Constraints::Default),
         }
     }
 
-    fn count(&self, domain: Domain) -> i64 {
-        self.counts.get(at(domain)).copied().flatten().unwrap_or(0)
+    fn all(&self) -> &[SpreadConstraint] {
+        match self {
+            Constraints::Own(class) => &class.spread,
+            Constraints::Default(spread) => &spread.constraints,
+            Constraints::None => &[],
+        }
+    }
+
+    fn hard(&self) -> Vec<SpreadConstraint> {
+        self.all().iter().filter(|constraint| constraint.is_hard).cloned().collect()
+    }
+
+    fn soft(&self) -> Vec<SpreadConstraint> {
+        self.all().iter().filter(|constraint| !constraint.is_hard).cloned().collect()
+    }
+
+    /// Whether a node without one of the labels still takes part under the others.
+    fn takes_any_key(&self) -> bool {
+        matches!(self, Constraints::Default(spread) if spread.is_system)
     }
 }
 
@@ -57,71 +87,68 @@ fn column<'a>(cluster: &'a Cluster, constraint: &SpreadConstraint) -> Option<&'a
     cluster.domains().key(constraint.topology_key)
 }
 
-/// Whether pods on a node count for a constraint.
-fn counts_here(cluster: &Cluster, class: &Class, constraint: &SpreadConstraint, row: Row) -> bool {
-    let node = cluster.node(row);
-    if constraint.honors_affinity {
-        let affinity = class.node_affinity.as_ref();
-        if affinity.is_some_and(|affinity| !affinity.matches(&node.labels, &node.name).unwrap_or(false)) {
-            return false;
-        }
+/// One hard constraint at work in a cycle.
+#[derive(Clone)]
+struct Working {
+    constraint: SpreadConstraint,
+    /// Matching pods per domain, on nodes that count; a domain no such node is in has none.
+    counts: Vec<Option<i64>>,
+    /// The fewest pods that any domain has; 0 while there are too few domains.
+    fewest: i64,
+    /// 1 when the pod counts itself.
+    itself: i64,
+}
+
+impl Working {
+    fn new(cycle: &Cycle<'_>, constraint: SpreadConstraint, counts: Vec<Option<i64>>) -> Working {
+        let cluster = cycle.cluster;
+        let itself = cluster.matching().contains(&constraint.pods, &cycle.pod.class, &cluster.names);
+        let mut working = Working { constraint, counts, fewest: 0, itself: i64::from(itself) };
+        working.find_fewest();
+        working
     }
-    let is_hard = |effect: &str| effect == "NoSchedule" || effect == "NoExecute";
-    let mut taints = node.taints.iter().filter(|taint| is_hard(&taint.effect));
-    !constraint.honors_taints || taints.all(|taint| class.tolerates(taint, |_| true))
+
+    fn find_fewest(&mut self) {
+        let present = || self.counts.iter().flatten();
+        let domains = i64::try_from(present().count()).unwrap_or(i64::MAX);
+        self.fewest = match domains < self.constraint.min_domains {
+            true => 0,
+            false => present().copied().min().unwrap_or(0),
+        };
+    }
+
+    fn count(&self, domain: Domain) -> i64 {
+        self.counts.get(at(domain)).copied().flatten().unwrap_or(0)
+    }
+
+    fn is_met(&self, domain: Domain) -> bool {
+        domain != 0 && self.count(domain) + self.itself - self.fewest <= self.constraint.max_skew
+    }
 }
 
-/// Matching pods on a row, those being deleted left out.
-fn live(all: &Counts, deleting: &Counts, row: Row) -> i64 {
-    all.on(row) - deleting.on(row)
-}
-
-/// Counts the pods of each constraint per domain, over nodes that have all keys and count.
-fn working(cycle: &Cycle<'_>, constraints: &[SpreadConstraint], needs_all_keys: bool) -> Vec<Working> {
-    let (cluster, class) = (cycle.cluster, &cycle.pod.class);
-    let columns: Vec<Option<&KeyColumn>> = constraints.iter().map(|c| column(cluster, c)).collect();
-    let real = || (0..cluster.columns.rows()).filter(|at| cluster.columns.is_real[*at]).map(Row::from_index);
-    let has_all_keys =
-        |row: Row| columns.iter().all(|column| column.is_some_and(|column| column.of(row) != 0));
-    constraints
-        .iter()
-        .zip(&columns)
-        .map(|(constraint, column)| {
-            let set = cluster.matching().set(&constraint.pods(&class.namespace));
-            let mut counts: Vec<Option<i64>> = vec![None; column.map_or(0, |column| column.len())];
-            for row in real() {
-                let Some(domain) = column.map(|column| column.of(row)).filter(|domain| *domain != 0) else {
-                    continue;
-                };
-                let is_in =
-                    (!needs_all_keys || has_all_keys(row)) && counts_here(cluster, class, constraint, row);
-                if is_in {
-                    *counts[at(domain)].get_or_insert(0) += on_row(cluster, set, row);
-                }
-            }
-            let itself =
-                cluster.matching().contains(&constraint.pods(&class.namespace), class, &cluster.names);
-            Working { constraint: constraint.clone(), counts, itself: i64::from(itself) }
-        })
-        .collect()
-}
-
-fn on_row(cluster: &Cluster, set: Option<SetId>, row: Row) -> i64 {
-    set.map_or(0, |id| live(cluster.matching().all(id), cluster.matching().deleting(id), row))
+/// The hard constraints of a cycle.
+#[derive(Clone, Default)]
+struct Hard {
+    constraints: Vec<Working>,
 }
 
 impl Hard {
-    fn simulate(&mut self, cycle_pod: &Pod, cluster: &Cluster, other: &Pod, row: Row, by: i64) {
-        if other.is_deleting || other.key.namespace != cycle_pod.key.namespace {
+    /// A pod of a simulation comes to a row or leaves it.
+    fn simulate(&mut self, class: &Class, cluster: &Cluster, other: &Pod, row: Row, by: i64) {
+        let has_all_keys = self
+            .constraints
+            .iter()
+            .all(|working| column(cluster, &working.constraint).is_some_and(|column| column.of(row) != 0));
+        if other.is_deleting || !has_all_keys {
             return;
         }
         for working in &mut self.constraints {
-            let pods = working.constraint.pods(&cycle_pod.class.namespace);
-            let counts = cluster.matching().contains(&pods, &other.class, &cluster.names)
-                && counts_here(cluster, &cycle_pod.class, &working.constraint, row);
+            let counts = cluster.matching().contains(&working.constraint.pods, &other.class, &cluster.names)
+                && count::counts_here(cluster, class, &working.constraint, row);
             let place = column(cluster, &working.constraint).map_or(0, |column| column.of(row));
             if let Some(Some(count)) = working.counts.get_mut(at(place)).filter(|_| counts) {
                 *count += by;
+                working.find_fewest();
             }
         }
     }
@@ -129,34 +156,48 @@ impl Hard {
 
 impl PreFilter for PodTopologySpread {
     fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status> {
-        let hard: Vec<SpreadConstraint> =
-            cycle.pod.class.spread.iter().filter(|c| c.is_hard).cloned().collect();
+        if Filter::scope(self, &cycle.pod.class) == Scope::Nothing {
+            return Ok(Preparation::Skip);
+        }
+        let hard = Constraints::of(cycle.cluster, &cycle.pod.class).hard();
         if hard.is_empty() {
             return Ok(Preparation::Skip);
         }
-        let constraints = working(cycle, &hard, true);
+        let counts = count::by_domain(cycle, &hard, true, |_| true);
+        let working =
+            hard.into_iter().zip(counts).map(|(constraint, counts)| Working::new(cycle, constraint, counts));
+        let constraints = working.collect();
         cycle.set(Hard { constraints });
         Ok(Preparation::Go)
+    }
+
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        true
     }
 
     fn add_pod(&self, cycle: &mut Cycle<'_>, other: &Arc<Pod>, row: Row) {
         let (pod, cluster) = (cycle.pod, cycle.cluster);
         if let Some(hard) = cycle.get_mut::<Hard>() {
-            hard.simulate(pod, cluster, other, row, 1);
+            hard.simulate(&pod.class, cluster, other, row, 1);
         }
     }
 
     fn remove_pod(&self, cycle: &mut Cycle<'_>, other: &Arc<Pod>, row: Row) {
         let (pod, cluster) = (cycle.pod, cycle.cluster);
         if let Some(hard) = cycle.get_mut::<Hard>() {
-            hard.simulate(pod, cluster, other, row, -1);
+            hard.simulate(&pod.class, cluster, other, row, -1);
         }
     }
 }
 
 impl Filter for PodTopologySpread {
+    /// Of a pod without own constraints only the cluster knows whether it is of a kind.
     fn scope(&self, class: &Class) -> Scope {
-        if class.spread.iter().any(|constraint| constraint.is_hard) { Scope::Cluster } else { Scope::Nothing }
+        let is_concerned = match class.spread.is_empty() {
+            true => self.has_hard_default,
+            false => class.spread.iter().any(|constraint| constraint.is_hard),
+        };
+        if is_concerned { Scope::Cluster } else { Scope::Nothing }
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {
@@ -169,13 +210,12 @@ impl Filter for PodTopologySpread {
                 let text = "node(s) didn't match pod topology spread constraints (missing required label)";
                 return Err(Status::unresolvable(NAME, text));
             }
-            let (count, fewest) = (working.count(place), working.fewest());
-            if count + working.itself - fewest > constraint.max_skew {
+            if !working.is_met(place) {
                 let facts = Facts::Domain {
                     key: cycle.cluster.names.text(constraint.topology_key).into(),
                     value: column.map_or("", |column| column.name(place)).into(),
-                    count,
-                    limit: fewest + constraint.max_skew - working.itself,
+                    count: working.count(place),
+                    limit: working.fewest + constraint.max_skew - working.itself,
                 };
                 let reason = Reason::with("node(s) didn't match pod topology spread constraints", facts);
                 return Err(Status::new(Code::Unschedulable, NAME, reason));
@@ -183,89 +223,25 @@ impl Filter for PodTopologySpread {
         }
         Ok(())
     }
-}
 
-/// The soft constraints of a cycle.
-#[derive(Clone, Default)]
-struct Soft {
-    constraints: Vec<(Working, f64)>,
-    /// Nodes that lack a key: they get nothing.
-    ignored: Vec<Row>,
-}
-
-const HOSTNAME: &str = "kubernetes.io/hostname";
-
-impl Score for PodTopologySpread {
-    fn scope(&self, class: &Class) -> Scope {
-        if class.spread.iter().all(|constraint| constraint.is_hard) { Scope::Nothing } else { Scope::Cluster }
-    }
-
-    fn prepare(&self, cycle: &mut Cycle<'_>, rows: &[Row]) -> Result<bool, Status> {
-        let soft: Vec<SpreadConstraint> =
-            cycle.pod.class.spread.iter().filter(|c| !c.is_hard).cloned().collect();
-        if soft.is_empty() {
-            return Ok(false);
-        }
-        let cluster = cycle.cluster;
-        let lacks =
-            |row: &Row| soft.iter().any(|c| column(cluster, c).is_none_or(|column| column.of(*row) == 0));
-        let (ignored, scored): (Vec<Row>, Vec<Row>) = rows.iter().partition(|row| lacks(row));
-        let constraints = working(cycle, &soft, true).into_iter().map(|working| {
-            let size = domains_among(cluster, &working.constraint, &scored);
-            (working, (nearest(size) + 2.0).ln())
-        });
-        let constraints = constraints.collect();
-        cycle.set(Soft { constraints, ignored });
-        Ok(true)
-    }
-
-    fn score(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> i64 {
-        let Some(soft) = cycle.get::<Soft>() else { return 0 };
-        if soft.ignored.contains(&node.row) {
-            return 0;
-        }
-        let cluster = cycle.cluster;
-        let of = |(working, weight): &(Working, f64)| {
-            let constraint = &working.constraint;
-            let count = if cluster.names.text(constraint.topology_key) == HOSTNAME {
-                on_row(
-                    cluster,
-                    cluster.matching().set(&constraint.pods(&cycle.pod.class.namespace)),
-                    node.row,
-                )
-            } else {
-                working.count(column(cluster, constraint).map_or(0, |column| column.of(node.row)))
-            };
-            nearest(count) * weight + nearest(constraint.max_skew - 1)
+    fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
+        let Some(hard) = cycle.get::<Hard>() else { return };
+        let columns: Vec<_> =
+            hard.constraints.iter().map(|working| column(cycle.cluster, &working.constraint)).collect();
+        let is_met = |row: Row| {
+            let mut both = hard.constraints.iter().zip(&columns);
+            both.all(|(working, column)| working.is_met(column.map_or(0, |column| column.of(row))))
         };
-        truncated(soft.constraints.iter().map(of).sum::<f64>().round())
+        sieve.retain(|row| match is_met(row) {
+            true => Ok(()),
+            false => self.check(cycle, &NodeView::of(cycle.cluster, row)),
+        });
     }
 
-    fn normalize(&self, cycle: &Cycle<'_>, rows: &[Row], scores: &mut [i64]) {
-        let Some(soft) = cycle.get::<Soft>() else { return };
-        let counted = || rows.iter().zip(scores.iter()).filter(|(row, _)| !soft.ignored.contains(row));
-        let (min, max) =
-            counted().fold((i64::MAX, 0), |(min, max), (_, score)| (min.min(*score), max.max(*score)));
-        for (row, score) in rows.iter().zip(scores) {
-            *score = match max {
-                _ if soft.ignored.contains(row) => 0,
-                0 => 100,
-                max => 100 * (max + min - *score) / max,
-            };
-        }
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        self.filter_part(cluster, class)
     }
 }
 
-/// How many domains of the key there are among these nodes.
-fn domains_among(cluster: &Cluster, constraint: &SpreadConstraint, rows: &[Row]) -> i64 {
-    let count = match cluster.names.text(constraint.topology_key) == HOSTNAME {
-        true => rows.len(),
-        false => {
-            let Some(column) = column(cluster, constraint) else { return 0 };
-            let mut seen = vec![false; column.len()];
-            rows.iter().for_each(|row| seen[at(column.of(*row))] = true);
-            seen.iter().skip(1).filter(|seen| **seen).count()
-        }
-    };
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
+#[cfg(test)]
+mod tests;

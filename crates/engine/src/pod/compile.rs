@@ -4,12 +4,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
+use koord_api::annotation::read;
+use koord_api::annotation::scheduling_hint::SchedulingHint;
 use koord_api::pod::is_sidecar;
 use koord_api::resource::ResourceTable;
 use koord_api::selector::{PreferredTerms, RequiredNodeAffinity, Selector};
+use koord_api::transform::PodTransform;
 
 use super::term::{PodSet, PodTerm, SpreadConstraint, WeightedTerm, all_of};
-use super::{Class, HostPort, Owner, Pod, PodKey, Toleration, Volume};
+use super::{Class, HostPort, NodeHint, Owner, Pod, PodKey, Told, Toleration, Volume};
+use crate::cluster::storage::migration::is_managed;
 use crate::intern::{Names, Sym};
 use crate::requests;
 
@@ -17,6 +21,9 @@ use crate::requests;
 #[derive(Debug, Default)]
 pub struct Compiler {
     classes: HashSet<Arc<Class>>,
+    /// Changes that are made to pods before they are read. Old resource names and the label for the scheduler's name
+    /// are always looked at.
+    pub transform: PodTransform,
 }
 
 /// Classes looked through before one that nobody uses is let go.
@@ -25,6 +32,12 @@ const CLASSES_SWEPT_FROM: usize = 1024;
 impl Compiler {
     /// The record of a pod. Faults in selectors make terms that match nothing, as in kube-scheduler.
     pub fn pod(&mut self, object: &core::Pod, names: &mut Names, resources: &mut ResourceTable) -> Pod {
+        let mut changed = None;
+        if self.transform.concerns(object) {
+            // An annotation that cannot be read stays as it is; whoever needs it refuses the pod.
+            self.transform.apply(changed.insert(object.clone()), |_| {});
+        }
+        let object = changed.as_ref().unwrap_or(object);
         let empty = core::PodSpec::default();
         let spec = object.spec.as_ref().unwrap_or(&empty);
         let class = self.share(class(object, spec, names, resources));
@@ -36,7 +49,16 @@ impl Compiler {
                 && c.status == "True"
                 && c.reason.as_deref() == Some("PreemptionByScheduler")
         });
+        let told = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
+        let told = told.filter(|c| c.type_ == "PodScheduled" && c.status == "False").map(|c| {
+            Box::new(Told {
+                reason: text(&c.reason),
+                message: text(&c.message),
+                observed_generation: c.observed_generation.unwrap_or(0),
+            })
+        });
         Pod {
+            condition: told.last(),
             key: PodKey { namespace: class.namespace.clone(), name: text(&metadata.name) },
             uid: text(&metadata.uid),
             node: text(&spec.node_name),
@@ -46,6 +68,7 @@ impl Compiler {
             is_preempted,
             generation: metadata.generation.unwrap_or(0),
             revision: text(&metadata.resource_version),
+            hint: hint(object),
             class,
         }
     }
@@ -128,7 +151,24 @@ fn toleration(toleration: &core::Toleration) -> Toleration {
 fn owner(object: &core::Pod) -> Option<Owner> {
     let owners = object.metadata.owner_references.iter().flatten();
     let owner = owners.into_iter().find(|owner| owner.controller == Some(true))?;
-    Some(Owner { kind: owner.kind.as_str().into(), name: owner.name.as_str().into() })
+    Some(Owner {
+        api_version: owner.api_version.as_str().into(),
+        kind: owner.kind.as_str().into(),
+        name: owner.name.as_str().into(),
+    })
+}
+
+fn hint(object: &core::Pod) -> Option<Arc<NodeHint>> {
+    let names =
+        |names: Vec<String>| names.into_iter().map(String::into_boxed_str).collect::<Box<[Box<str>]>>();
+    let hint = match read::<SchedulingHint>(object.metadata.annotations.as_ref()) {
+        Ok(hint) => {
+            let SchedulingHint { node_names, preferred_node_names, .. } = hint?;
+            NodeHint::Nodes { only: names(node_names), preferred: names(preferred_node_names) }
+        }
+        Err(error) => NodeHint::Unreadable(error.reason().into()),
+    };
+    Some(Arc::new(hint))
 }
 
 /// Ports that the host must have free: those of containers and sidecars.
@@ -186,6 +226,17 @@ fn volume(volume: &core::Volume) -> Option<Volume> {
             image: disk.image.as_str().into(),
             read_only: disk.read_only.unwrap_or(false),
         });
+    }
+    if let Some(disk) = &volume.azure_disk {
+        // Other kinds have no driver, so nothing counts them.
+        let has_driver = disk.kind.as_deref().is_none_or(is_managed);
+        return has_driver.then(|| Volume::AzureDisk { uri: disk.disk_uri.as_str().into() });
+    }
+    if let Some(disk) = &volume.cinder {
+        return Some(Volume::Cinder { id: disk.volume_id.as_str().into() });
+    }
+    if let Some(disk) = &volume.portworx_volume {
+        return Some(Volume::Portworx { id: disk.volume_id.as_str().into() });
     }
     volume.csi.as_ref().map(|csi| Volume::Csi { driver: csi.driver.as_str().into() })
 }
@@ -277,15 +328,26 @@ impl Terms<'_> {
         let constraints = spec.topology_spread_constraints.iter().flatten();
         constraints
             .map(|constraint| SpreadConstraint {
-                topology_key: self.names.intern(&constraint.topology_key),
-                max_skew: i64::from(constraint.max_skew),
-                min_domains: i64::from(constraint.min_domains.unwrap_or(1)),
-                is_hard: constraint.when_unsatisfiable == "DoNotSchedule",
-                selector: spread_selector(constraint, labels),
-                honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
-                honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
+                pods: Arc::new(PodSet::within(self.namespace, spread_selector(constraint, labels))),
+                ..constraint_without_pods(constraint, self.names)
             })
             .collect()
+    }
+}
+
+/// A constraint that counts no pods yet.
+pub(crate) fn constraint_without_pods(
+    constraint: &core::TopologySpreadConstraint,
+    names: &mut Names,
+) -> SpreadConstraint {
+    SpreadConstraint {
+        topology_key: names.intern(&constraint.topology_key),
+        max_skew: i64::from(constraint.max_skew),
+        min_domains: i64::from(constraint.min_domains.unwrap_or(1)),
+        is_hard: constraint.when_unsatisfiable == "DoNotSchedule",
+        pods: Arc::new(PodSet::within(&"".into(), Selector::nothing())),
+        honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
+        honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
     }
 }
 
@@ -294,7 +356,7 @@ fn spread_selector(
     constraint: &core::TopologySpreadConstraint,
     labels: &BTreeMap<String, String>,
 ) -> Selector {
-    let mut selector = constraint.label_selector.clone().unwrap_or_default();
+    let Some(mut selector) = constraint.label_selector.clone() else { return Selector::nothing() };
     let mut own = selector.match_labels.take().unwrap_or_default();
     for key in constraint.match_label_keys.iter().flatten() {
         if let Some(value) = labels.get(key) {

@@ -31,6 +31,15 @@ pub(super) struct Nominator {
     by_uid: HashMap<PodUid, NodeName>,
     /// Grows with every change.
     generation: u64,
+    /// Changes that the owner has not taken yet.
+    journal: Vec<NominationChange>,
+}
+
+/// A promise that was made or taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NominationChange {
+    Made { node: NodeName, uid: PodUid },
+    Gone { node: NodeName, uid: PodUid },
 }
 
 impl Nominator {
@@ -52,6 +61,10 @@ impl Nominator {
         self.generation
     }
 
+    pub(super) fn take_journal(&mut self) -> Vec<NominationChange> {
+        std::mem::take(&mut self.journal)
+    }
+
     /// Promises the pod a node in place of any other. A pod that is gone or has a node gets nothing.
     pub(super) fn add<P>(&mut self, pod: &Pod<P>, nominating: Nominating, is_waiting: bool) {
         self.delete(&pod.uid);
@@ -64,6 +77,7 @@ impl Nominator {
         };
         let nominated = Nominated { key: pod.key.clone(), uid: pod.uid.clone(), priority: pod.priority };
         self.by_node.entry(node.clone()).or_default().push(nominated);
+        self.journal.push(NominationChange::Made { node: node.clone(), uid: pod.uid.clone() });
         self.by_uid.insert(pod.uid.clone(), node);
         self.generation += 1;
     }
@@ -88,6 +102,7 @@ impl Nominator {
                 self.by_node.remove(&node);
             }
         }
+        self.journal.push(NominationChange::Gone { node, uid: uid.clone() });
         self.generation += 1;
     }
 }

@@ -15,6 +15,7 @@ use koord_sandbox::cluster::{Cluster, Options, Step, Wanted};
 use koord_sandbox::dump::Dump;
 
 use super::place::{Held, Place, Running, quoted, write_kubeconfig};
+use super::scheduler::Scheduler;
 use super::{read_input, say, text};
 use crate::demo::{self, Play, Scenario};
 
@@ -40,6 +41,9 @@ pub(super) struct Up {
     /// Leave out the workload controllers
     #[arg(long)]
     no_controllers: bool,
+    /// Who places pods: `koord`, or `none` to bring your own
+    #[arg(long, value_name = "WHO", value_parser = ["koord", "none"], default_value = "koord")]
+    scheduler: String,
     /// How many times faster than real the pods' behaviour runs: run times, failures, usage
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
     speed: f64,
@@ -133,13 +137,21 @@ impl Up {
         let shutdown = Shutdown::on_signals()?;
         let begun = Instant::now();
         say("Starting a sandbox:")?;
-        let mut progress = |step: Step| {
-            let _ = say(&format!("  {:<60}{:>6.2} s", describe(&step), begun.elapsed().as_secs_f64()));
+        let mut progress = |what: Step| {
+            let _ = say(&step(&describe(&what), begun));
         };
         let stop = shutdown.token();
         let cluster = tokio::select! {
             started = Cluster::start(options, &mut progress) => started?,
             () = stop.cancelled() => return say("Stopped while starting."),
+        };
+        let scheduler = match self.scheduler.as_str() {
+            "none" => None,
+            _ => {
+                let started = Scheduler::start(cluster.kubeconfig()).await?;
+                let _ = say(&step(&format!("scheduler at {}", started.address()), begun));
+                Some(started)
+            }
         };
         let mut kubeconfigs = vec![place.kubeconfig()];
         if let Some(path) = &self.kubeconfig {
@@ -153,7 +165,7 @@ impl Up {
             pid: std::process::id(),
             server: format!("https://{}", cluster.address()),
             kubeconfig: kubeconfigs.last().cloned().unwrap_or_default(),
-            scheduler: None,
+            scheduler: scheduler.as_ref().map(Scheduler::address),
         };
         place.announce(&running)?;
         say(&format!(
@@ -169,6 +181,9 @@ impl Up {
         };
         let shown = self.show(place, &running, scenario, stopped).await;
         place.withdraw(&kubeconfigs, &content);
+        if let Some(scheduler) = scheduler {
+            scheduler.stop().await;
+        }
         cluster.stop().await;
         say("The sandbox has stopped; nothing of it is left.")?;
         shown
@@ -324,6 +339,11 @@ impl Follow {
         let _ = io::stdout().write_all(&text[..whole]);
         Ok(())
     }
+}
+
+/// A line of progress: what has come up, and when.
+fn step(what: &str, begun: Instant) -> String {
+    format!("  {what:<60}{:>6.2} s", begun.elapsed().as_secs_f64())
 }
 
 fn describe(step: &Step) -> String {

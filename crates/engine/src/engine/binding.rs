@@ -1,0 +1,376 @@
+//! From a place taken to a pod bound: wait at Permit, writes that come first, the bind. Spec: scheduler-core 3.4 and 4.
+
+use std::time::Duration;
+
+use koord_api::duration::GoDuration;
+
+use super::command::{self, BindPlan, Note, StatusPatch, Subject};
+use super::failure::Refusal;
+use super::input::Outcome;
+use super::step::Record;
+use super::{Command, Engine};
+use crate::cluster::{Life, Row, Wish};
+use crate::explain::{BindStep, PermitWait, State};
+use crate::framework::{Nominating, PluginName, Slots, Status};
+use crate::pod::Pod;
+use crate::queue::ProfileId;
+use crate::time::Time;
+
+/// Longer waits at Permit are cut to this, but for our own plugins.
+const PERMIT_MAX: Duration = Duration::from_secs(15 * 60);
+/// Plugins that get the time they ask for.
+// Differs: upstream cuts them too, so that gangs cannot wait longer than 15 minutes.
+const PATIENT: &[PluginName] = &["Coscheduling"];
+
+/// A pod that has a place and is not bound yet.
+pub(super) struct Binding {
+    pub(super) record: Record,
+    pub(super) row: Row,
+    slots: Slots,
+    stage: Stage,
+    /// Since when it has the place.
+    since: Time,
+}
+
+enum Stage {
+    /// Plugins at Permit want to wait.
+    Waiting {
+        timers: Vec<Timer>,
+    },
+    /// Writes are on their way.
+    Preparing {
+        settles_until: Option<Time>,
+    },
+    /// They are done and have to take effect.
+    Settling {
+        until: Option<Time>,
+    },
+    Binding,
+}
+
+/// How long a plugin waits at Permit.
+pub(super) struct Timer {
+    plugin: PluginName,
+    patience: Duration,
+    ends: Time,
+}
+
+impl Timer {
+    pub(super) fn new(plugin: PluginName, asked: Duration, now: Time) -> Timer {
+        let patience = if PATIENT.contains(&plugin) { asked } else { asked.min(PERMIT_MAX) };
+        Timer { plugin, patience, ends: now + patience }
+    }
+}
+
+impl Binding {
+    /// Whether it waits at Permit.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting { .. })
+    }
+
+    pub(super) fn row(&self) -> Row {
+        self.row
+    }
+
+    /// For people.
+    pub(super) fn state(&self, node: String) -> State {
+        let since = self.since;
+        let step = match &self.stage {
+            Stage::Waiting { timers } => {
+                let wait = |timer: &Timer| PermitWait { plugin: timer.plugin.to_owned(), until: timer.ends };
+                let waits_for = timers.iter().map(wait).collect();
+                return State::WaitingAtPermit { since, node, waits_for };
+            }
+            Stage::Preparing { .. } => BindStep::Preparing,
+            Stage::Settling { .. } => BindStep::Settling,
+            Stage::Binding => BindStep::Binding,
+        };
+        State::Binding { since, node, step }
+    }
+
+    /// When something has to happen though nothing else does.
+    fn ends(&self) -> Option<Time> {
+        match &self.stage {
+            Stage::Waiting { timers } => timers.iter().map(|timer| timer.ends).min(),
+            Stage::Settling { until } => *until,
+            Stage::Preparing { .. } | Stage::Binding => None,
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn begin_binding(
+        &mut self,
+        now: Time,
+        record: Record,
+        row: Row,
+        slots: Slots,
+        timers: Vec<Timer>,
+    ) {
+        let uid = record.pod.content.uid.clone();
+        let waits = !timers.is_empty();
+        if waits {
+            self.announce(&record.pod.content.clone(), row);
+        }
+        self.bindings.insert(
+            uid.clone(),
+            Binding { record, row, slots, stage: Stage::Waiting { timers }, since: now },
+        );
+        if !waits {
+            self.prepare_binding(now, &uid);
+        }
+    }
+
+    /// Tells the API where the pod will go, while that takes its time.
+    fn announce(&mut self, pod: &Pod, row: Row) {
+        let node = self.world.cluster.node(row).name.clone();
+        if let Some(waiting) = self.world.waiting.get_mut(&pod.uid) {
+            waiting.nominated = Some(node.clone());
+        }
+        let patch = StatusPatch { pod: Subject::of(pod), condition: None, nominated: Some(node) };
+        self.commands.push(Command::PatchStatus(Box::new(patch)));
+    }
+
+    /// Permit is over; plugins say what has to be written first.
+    fn prepare_binding(&mut self, now: Time, uid: &str) {
+        let Some(binding) = self.bindings.get_mut(uid) else { return };
+        let pod = binding.record.pod.content.clone();
+        self.queue.done(&binding.record.pod.uid);
+        let framework = &self.world.frameworks[usize::from(binding.record.pod.profile.0)];
+        let mut plan = BindPlan {
+            pod: Some(Subject::of(&pod)),
+            node: self.world.cluster.node(binding.row).name.clone(),
+            ..BindPlan::default()
+        };
+        let plugins = framework.pre_binds.iter().filter_map(|hooks| hooks.pre_bind.as_ref());
+        let mut verdict = Ok(());
+        for plugin in plugins {
+            verdict = plugin.plan(&self.world.cluster, &binding.slots, &pod, binding.row, now, &mut plan);
+            if verdict.is_err() {
+                break;
+            }
+        }
+        if let Err(status) = verdict {
+            self.fail_binding(now, uid, pre_bind_refusal(&status));
+        } else if plan.is_empty() {
+            self.post_binding(uid);
+        } else {
+            plan.nominates = true;
+            if let Some(waiting) = self.world.waiting.get_mut(uid) {
+                waiting.nominated = Some(plan.node.clone());
+            }
+            binding.stage = Stage::Preparing { settles_until: plan.settles_until };
+            self.commands.push(Command::Prepare(Box::new(plan)));
+        }
+    }
+
+    fn post_binding(&mut self, uid: &str) {
+        let Some(binding) = self.bindings.get_mut(uid) else { return };
+        binding.stage = Stage::Binding;
+        let pod = &binding.record.pod.content;
+        self.commands.push(Command::Bind(command::Binding {
+            pod: Subject::of(pod),
+            node: self.world.cluster.node(binding.row).name.clone(),
+            scheduler: self.world.frameworks[usize::from(binding.record.pod.profile.0)].scheduler.clone(),
+            extender: None,
+        }));
+    }
+
+    /// What became of a command. One that nobody waits for any more is ignored.
+    pub(super) fn outcome(&mut self, now: Time, uid: &str, outcome: Outcome) {
+        match outcome {
+            Outcome::Prepared => {
+                let Some(binding) = self.bindings.get_mut(uid) else { return };
+                if let Stage::Preparing { settles_until } = binding.stage {
+                    binding.stage = Stage::Settling { until: settles_until };
+                    self.settle(now, uid);
+                }
+            }
+            Outcome::PrepareFailed { message } => self.fail_binding(now, uid, Refusal::error(message)),
+            Outcome::Bound => self.is_bound(uid),
+            Outcome::BindFailed { message } => {
+                // The API may have bound it all the same, and the watch was quicker than the answer.
+                if self.world.cluster.held(uid).is_some_and(|held| held.life == Life::Confirmed) {
+                    self.is_bound(uid);
+                    return;
+                }
+                let message = format!("running Bind plugin \"DefaultBinder\": {message}");
+                self.fail_binding(now, uid, Refusal::error(message));
+            }
+            Outcome::Preempted => {
+                self.world.cluster.end_preempting(uid);
+            }
+            Outcome::PreemptFailed { message } => {
+                self.world.cluster.end_preempting(uid);
+                let text = format!("preemption on behalf of pod {uid} did not succeed: {message}");
+                self.commands.push(Command::Warn(text));
+                self.activate(now, uid);
+            }
+        }
+    }
+
+    fn is_bound(&mut self, uid: &str) {
+        let Some(binding) = self.bindings.remove(uid) else { return };
+        let pod = &binding.record.pod.content;
+        let node = &self.world.cluster.node(binding.row).name;
+        self.commands.push(Command::Tell(Box::new(Note {
+            about: Subject::of(pod),
+            related: None,
+            scheduler: self.world.frameworks[usize::from(binding.record.pod.profile.0)].scheduler.clone(),
+            is_warning: false,
+            reason: "Scheduled",
+            action: "Binding",
+            note: format!("Successfully assigned {} to {node}", pod.key),
+        })));
+    }
+
+    /// Binds if all that was written has taken effect.
+    fn settle(&mut self, now: Time, uid: &str) {
+        let Some(binding) = self.bindings.get(uid) else { return };
+        let Stage::Settling { until } = binding.stage else { return };
+        let pod = &binding.record.pod.content;
+        let framework = &self.world.frameworks[usize::from(binding.record.pod.profile.0)];
+        for hooks in &framework.pre_binds {
+            let Some(plugin) = &hooks.pre_bind else { continue };
+            match plugin.is_settled(&self.world.cluster, &binding.slots, pod, binding.row) {
+                Ok(true) => {}
+                Ok(false) if until.is_none_or(|until| now < until) => return,
+                Ok(false) => {
+                    let text = format!(
+                        "running PreBind plugin \"{}\": binding volumes: context deadline exceeded",
+                        hooks.name
+                    );
+                    self.fail_binding(now, uid, Refusal::error(text));
+                    return;
+                }
+                Err(status) => {
+                    self.fail_binding(now, uid, pre_bind_refusal(&status));
+                    return;
+                }
+            }
+        }
+        self.post_binding(uid);
+    }
+
+    /// Asks again for every pod that waits for its writes to take effect.
+    pub(super) fn settle_all(&mut self, now: Time) {
+        let mut settling: Vec<Box<str>> = self
+            .bindings
+            .iter()
+            .filter(|(_, binding)| matches!(binding.stage, Stage::Settling { .. }))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        settling.sort_unstable();
+        for uid in settling {
+            self.settle(now, &uid);
+        }
+    }
+
+    fn fail_binding(&mut self, now: Time, uid: &str, refusal: Refusal) {
+        let Some(mut binding) = self.bindings.remove(uid) else { return };
+        let pod = binding.record.pod.content.clone();
+        self.unreserve(binding.record.pod.profile, &pod, binding.row, &mut binding.slots);
+        self.take_back(now, binding.record, refusal);
+    }
+
+    /// Lets plugins give back what they took, in reverse order.
+    pub(super) fn unreserve(
+        &mut self,
+        profile: ProfileId,
+        pod: &std::sync::Arc<Pod>,
+        row: Row,
+        slots: &mut Slots,
+    ) {
+        let framework = &self.world.frameworks[usize::from(profile.0)];
+        for plugin in framework.reserves.iter().rev().filter_map(|hooks| hooks.reserve.as_ref()) {
+            plugin.unreserve(&mut self.world.cluster, slots, pod, row);
+        }
+    }
+
+    /// An assumed pod is being deleted: its place is free again. Spec: scheduler-core 2.5.
+    pub(super) fn give_place_back(&mut self, now: Time, uid: &str) {
+        if self.bindings.get(uid).is_some_and(Binding::is_waiting) {
+            self.reject(now, uid, "", "removed");
+            return;
+        }
+        let Some(pod) = self.world.cluster.held(uid).map(|held| held.pod.clone()) else { return };
+        let pod = self.with_place(&pod);
+        if self.world.cluster.forget(uid).is_ok() {
+            self.room_is_free(now, pod);
+        }
+    }
+
+    /// A plugin lets a pod go on that waits for it at Permit.
+    pub fn allow(&mut self, now: Time, uid: &str, plugin: PluginName) {
+        let Some(binding) = self.bindings.get_mut(uid) else { return };
+        let Stage::Waiting { timers } = &mut binding.stage else { return };
+        timers.retain(|timer| timer.plugin != plugin);
+        if timers.is_empty() {
+            self.prepare_binding(now, uid);
+        }
+    }
+
+    /// Ends a pod's wait at Permit with a no.
+    pub fn reject(&mut self, now: Time, uid: &str, plugin: PluginName, message: &str) {
+        if !self.bindings.get(uid).is_some_and(Binding::is_waiting) {
+            return;
+        }
+        let refusal = self.one_node(&Status::unschedulable(plugin, message.to_owned()), "Permit");
+        self.fail_binding(now, uid, refusal);
+    }
+
+    /// Ends waits whose time is up.
+    pub(super) fn expire(&mut self, now: Time) {
+        let due = |(_, binding): &(&Box<str>, &Binding)| binding.ends().is_some_and(|ends| ends <= now);
+        let mut late: Vec<Box<str>> = self.bindings.iter().filter(due).map(|(uid, _)| uid.clone()).collect();
+        late.sort_unstable();
+        for uid in late {
+            let Some(binding) = self.bindings.get(&uid) else { continue };
+            match &binding.stage {
+                Stage::Waiting { timers } => {
+                    let Some(timer) = timers.iter().min_by_key(|timer| timer.ends) else { continue };
+                    let patience = GoDuration::try_from(timer.patience).unwrap_or_default();
+                    let (plugin, message) = (
+                        timer.plugin,
+                        format!(
+                            "rejected due to timeout after waiting {patience} at plugin {}",
+                            timer.plugin
+                        ),
+                    );
+                    self.reject(now, &uid, plugin, &message);
+                }
+                _ => self.settle(now, &uid),
+            }
+        }
+    }
+
+    /// When a wait ends next.
+    pub(super) fn next_expiry(&self) -> Option<Time> {
+        self.bindings.values().filter_map(Binding::ends).min()
+    }
+
+    /// Does what plugins want done to other pods.
+    pub(super) fn fulfil_wishes(&mut self, now: Time) {
+        loop {
+            let wishes = self.world.cluster.take_wishes();
+            if wishes.is_empty() {
+                return;
+            }
+            for wish in wishes {
+                match wish {
+                    Wish::Allow { uid, plugin } => self.allow(now, &uid, plugin),
+                    Wish::Reject { uid, plugin, message } => self.reject(now, &uid, plugin, &message),
+                    Wish::Activate { uid, .. } => self.activate(now, &uid),
+                }
+            }
+        }
+    }
+}
+
+/// Plugins that refuse before the bind speak for themselves. Spec: scheduler-core 4 step 3.
+fn pre_bind_refusal(status: &Status) -> Refusal {
+    match status.code.is_rejected() {
+        true => Refusal { nominating: Nominating::Clear, ..Refusal::without_plugins(status.to_string()) },
+        false => Refusal::error(format!("running PreBind plugin \"{}\": {status}", status.plugin)),
+    }
+}

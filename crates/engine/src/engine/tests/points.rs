@@ -1,0 +1,215 @@
+//! Reserve, Permit and PreBind, with plugins made for the test.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::*;
+use crate::cluster::{Cluster, Wish};
+use crate::framework::{Code, Hooks, Permission, Permit, PreBind, Reason, Reserve, Slots, Status};
+use crate::pod::Pod;
+
+/// Answers as it is told to, and notes what it was asked.
+#[derive(Default)]
+struct Probe {
+    log: Mutex<Vec<String>>,
+    reserve: Mutex<Option<Status>>,
+    permit: Mutex<Option<Result<Permission, Status>>>,
+    plan: Mutex<Option<Status>>,
+    annotation: Mutex<Option<&'static str>>,
+    /// Lets this pod go when the next one asks.
+    frees: Mutex<Option<&'static str>>,
+}
+
+const PROBE: &str = "P";
+
+impl Probe {
+    fn note(&self, what: &str, pod: &Pod) {
+        self.log.lock().unwrap().push(format!("{what} {}", pod.key.name));
+    }
+
+    fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+}
+
+impl Reserve for Probe {
+    fn reserve(&self, _: &mut Cluster, _: &mut Slots, pod: &Arc<Pod>, _: Row) -> Result<(), Status> {
+        self.note("reserve", pod);
+        self.reserve.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+
+    fn unreserve(&self, _: &mut Cluster, _: &mut Slots, pod: &Arc<Pod>, _: Row) {
+        self.note("unreserve", pod);
+    }
+}
+
+impl Permit for Probe {
+    fn permit(
+        &self,
+        cluster: &mut Cluster,
+        _: &mut Slots,
+        pod: &Arc<Pod>,
+        _: Row,
+    ) -> Result<Permission, Status> {
+        self.note("permit", pod);
+        if let Some(name) = *self.frees.lock().unwrap() {
+            cluster.wish(Wish::Allow { uid: format!("uid-{name}").into(), plugin: PROBE });
+        }
+        self.permit.lock().unwrap().clone().unwrap_or(Ok(Permission::Go))
+    }
+}
+
+impl PreBind for Probe {
+    fn plan(
+        &self,
+        _: &Cluster,
+        _: &Slots,
+        _: &Arc<Pod>,
+        _: Row,
+        _: Time,
+        plan: &mut command::BindPlan,
+    ) -> Result<(), Status> {
+        if let Some(value) = *self.annotation.lock().unwrap() {
+            plan.annotations.insert("a".to_owned(), Some(value.to_owned()));
+        }
+        self.plan.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+}
+
+fn lab(probe: &Arc<Probe>) -> Lab {
+    let hooks = Hooks::new(PROBE).reserve(probe.clone()).permit(probe.clone()).pre_bind(probe.clone());
+    let mut options = options();
+    options.profiles.truncate(1);
+    let mut framework = registry::framework(&options.profiles[0], Manner::default());
+    framework.reserves.push(hooks.clone());
+    framework.permits.push(hooks.clone());
+    framework.pre_binds.push(hooks);
+    let mut lab = Lab::with(Engine::with_frameworks(&options, vec![framework]));
+    lab.node("n1", "4");
+    lab
+}
+
+fn two_reasons() -> Status {
+    let reasons = ["gang not ready", "and more"].map(Reason::new).to_vec();
+    Status { code: Code::Unschedulable, reasons, plugin: PROBE }
+}
+
+fn message(verdict: Option<Verdict>) -> String {
+    match verdict {
+        Some(Verdict::Unschedulable { message }) => format!("Unschedulable {message}"),
+        Some(Verdict::Error { message }) => format!("SchedulerError {message}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn refusals_after_the_search_read_as_of_one_node() {
+    let text = "0/1 nodes are available: 1 and more, 1 gang not ready.";
+    for (key, is_permit, status, want) in [
+        ("scheduler-core#4.2.T18", true, two_reasons(), format!("Unschedulable {text}")),
+        ("scheduler-core 3.2.12", false, two_reasons(), format!("Unschedulable {text}")),
+        (
+            "scheduler-core 4",
+            true,
+            Status::error(PROBE, "broken"),
+            "SchedulerError running Permit plugin \"P\": broken".to_owned(),
+        ),
+        (
+            "scheduler-core 4",
+            false,
+            Status::error(PROBE, "broken"),
+            "SchedulerError running Reserve plugin \"P\": broken".to_owned(),
+        ),
+    ] {
+        let probe = Arc::new(Probe::default());
+        match is_permit {
+            true => *probe.permit.lock().unwrap() = Some(Err(status)),
+            false => *probe.reserve.lock().unwrap() = Some(status),
+        }
+        let mut lab = lab(&probe);
+        lab.add("p", "1", json!({}));
+        assert_eq!(message(lab.step()), want, "{key}");
+        assert_eq!(probe.log().last().unwrap(), "unreserve p", "{key}");
+        assert_eq!(lab.engine.cluster().pod_count(), 0, "{key}");
+        assert!(lab.said().iter().all(|said| !said.starts_with("bind")), "{key}");
+    }
+}
+
+#[test]
+fn waits_at_permit_end_by_leave_refusal_time_or_deletion() {
+    let wait = |asked| {
+        let probe = Arc::new(Probe::default());
+        *probe.permit.lock().unwrap() = Some(Ok(Permission::Wait(asked)));
+        let mut lab = lab(&probe);
+        lab.add("p", "1", json!({}));
+        assert!(matches!(lab.step(), Some(Verdict::Scheduled { .. })));
+        assert_eq!(lab.said(), ["status of p: nominated \"n1\""], "told while it waits");
+        (probe, lab)
+    };
+    let (_, mut leave) = wait(Duration::from_secs(9));
+    leave.engine.allow(leave.now, "uid-p", "other");
+    assert_eq!(leave.said(), [""; 0]);
+    leave.engine.allow(leave.now, "uid-p", PROBE);
+    assert_eq!(leave.said(), ["bind p to n1"]);
+
+    let (probe, mut late) = wait(Duration::from_millis(300));
+    assert_eq!(late.engine.wake_at(late.now), Some(late.now + Duration::from_millis(300)));
+    late.tick(1);
+    let text = "0/1 nodes are available: 1 rejected due to timeout after waiting 300ms at plugin P.";
+    let want =
+        [format!("FailedScheduling p: {text}"), format!("status of p: Unschedulable: {text} nominated \"\"")];
+    assert_eq!(late.said(), want, "scheduler-core#4.2.T19");
+    assert_eq!(probe.log(), ["reserve p", "permit p", "unreserve p"]);
+
+    let (_, mut long) = wait(Duration::from_secs(30 * 60));
+    assert_eq!(
+        long.engine.wake_at(long.now),
+        Some(long.now + Duration::from_secs(15 * 60)),
+        "scheduler-core#10.S27"
+    );
+    long.gone("p");
+    assert_eq!((long.engine.cluster().pod_count(), long.engine.binding_count()), (0, 0));
+    assert_eq!(long.said(), [""; 0], "nobody is left to be told");
+}
+
+#[test]
+fn one_pod_frees_another() {
+    let probe = Arc::new(Probe::default());
+    *probe.permit.lock().unwrap() = Some(Ok(Permission::Wait(Duration::from_secs(9))));
+    let mut lab = lab(&probe);
+    lab.add("p", "1", json!({}));
+    lab.add("q", "1", json!({}));
+    lab.step();
+    lab.said();
+    *probe.permit.lock().unwrap() = None;
+    *probe.frees.lock().unwrap() = Some("p");
+    lab.step();
+    assert_eq!(lab.said(), ["bind q to n1", "bind p to n1"]);
+}
+
+#[test]
+fn writes_come_before_the_bind_and_refusals_speak_for_themselves() {
+    let probe = Arc::new(Probe::default());
+    *probe.annotation.lock().unwrap() = Some("v");
+    let mut plain = lab(&probe);
+    plain.add("p", "1", json!({}));
+    plain.step();
+    assert_eq!(plain.said(), ["prepare p on n1"]);
+    plain.outcome("p", Outcome::Prepared);
+    assert_eq!(plain.said(), ["bind p to n1"]);
+    plain.outcome("p", Outcome::Prepared);
+    assert_eq!(plain.said(), [""; 0], "an answer that comes twice");
+
+    let probe = Arc::new(Probe::default());
+    *probe.plan.lock().unwrap() = Some(Status::unschedulable(PROBE, "later"));
+    let mut later = lab(&probe);
+    later.add("p", "1", json!({}));
+    later.step();
+    let said = later.said();
+    let want = ["FailedScheduling p: later", "status of p: Unschedulable: later"];
+    assert_eq!(said, want, "scheduler-core#4.2.T24");
+    later.node("n2", "4");
+    assert_eq!(later.step(), None, "scheduler-core#4.2.T24: only backoff ends it");
+    later.tick(2);
+    assert!(later.step().is_some());
+}

@@ -1,0 +1,106 @@
+//! DefaultPreemption: makes room for a pod by taking away pods of lower priority. Spec: scheduler-core 6.13.
+//!
+//! Who may preempt is in `ineligible`, the search over nodes in `search`, what it would cost on one node in
+//! `dry_run` (by the filters, always right) and `sums` ( when room is all that matters), and which node is
+//! best in `shortlist`. Nothing is deleted here: the engine is told whom to delete.
+
+use std::sync::Arc;
+
+use crate::cluster::Cluster;
+use crate::framework::event::{Action, Resource};
+use crate::framework::hint::{Hint, Registration};
+use crate::framework::{
+    Code, HintFn, HintInput, Hooks, Nominating, PostFilter, PostFilterInput, PostFiltered, PreEnqueue,
+    Preemption, Status,
+};
+use crate::pod::Pod;
+use crate::profile::args::{CandidateLimits, DefaultPreemptionArgs};
+use crate::random::Random;
+
+mod dry_run;
+mod search;
+mod shortlist;
+mod sums;
+
+use search::{Method, Outcome};
+
+pub const NAME: &str = "DefaultPreemption";
+
+pub fn build(args: &DefaultPreemptionArgs) -> Hooks {
+    let plugin = Arc::new(DefaultPreemption { limits: args.candidates, method: Method::Quickest });
+    // Its gate opens by itself; what wakes the pod is for the plugins that refused it, and this one need only be heard.
+    let skip: HintFn = Arc::new(|_: &HintInput<'_>| Hint::Skip);
+    Hooks::new(NAME).pre_enqueue(plugin.clone()).post_filter(plugin).woken_by(vec![Registration::with(
+        Resource::Pod,
+        Action::DELETE,
+        skip,
+    )])
+}
+
+struct DefaultPreemption {
+    limits: CandidateLimits,
+    method: Method,
+}
+
+impl PreEnqueue for DefaultPreemption {
+    fn admit(&self, cluster: &Cluster, pod: &Arc<Pod>) -> Result<(), Status> {
+        match cluster.is_preempting(&pod.uid) {
+            true => {
+                let text = "waiting for the preemption for this pod to be finished";
+                Err(Status::unresolvable(NAME, text))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+impl PostFilter for DefaultPreemption {
+    fn help(&self, input: &PostFilterInput<'_>, random: &mut Random) -> PostFiltered {
+        if let Some(text) = ineligible(input) {
+            return refused(Status::unschedulable(NAME, said(text)), Nominating::Keep);
+        }
+        match search::run(input, self.limits, self.method, random) {
+            // Extenders with a preempt verb choose among all candidates here, before the best is taken; the
+            // shortlist keeps only the best as long as nobody else is asked.
+            Outcome::Found(best) => {
+                let all = &input.cycle.cluster.node(best.row).pods.all;
+                let preemption = Preemption {
+                    row: best.row,
+                    victims: best.victims.iter().filter_map(|at| all.get(*at).cloned()).collect(),
+                    violations: best.violations,
+                };
+                let status = Status { code: Code::Success, reasons: Vec::new(), plugin: NAME };
+                let nominating = Nominating::Node(best.row);
+                PostFiltered { status, nominating, preemption: Some(preemption) }
+            }
+            Outcome::Nothing(text) => refused(Status::unschedulable(NAME, said(&text)), Nominating::Clear),
+            Outcome::Broken(text) => refused(Status::error(NAME, said(&text)), Nominating::Keep),
+        }
+    }
+}
+
+fn said(text: &str) -> String {
+    format!("preemption: {text}")
+}
+
+fn refused(status: Status, nominating: Nominating) -> PostFiltered {
+    PostFiltered { status, nominating, preemption: None }
+}
+
+/// Why the pod may not take others away, or not yet.
+fn ineligible(input: &PostFilterInput<'_>) -> Option<&'static str> {
+    let class = &input.cycle.pod.class;
+    if class.never_preempts {
+        return Some("not eligible due to preemptionPolicy=Never.");
+    }
+    let row = input.nominated_row?;
+    let pods = &input.cycle.cluster.node(row).pods;
+    let mut lower = pods.all[pods.below(class.priority)..].iter();
+    let is_leaving = lower.any(|pod| pod.is_deleting && pod.is_preempted);
+    // A node that is out of the question now is not worth waiting for.
+    (is_leaving && input.diagnosis.code_of(row) != Code::Unresolvable)
+        .then_some("not eligible due to a terminating pod on the nominated node.")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! Recorded runs of the real kube-scheduler, reproduced step by step. The files' format: `data/golden`, as recorded.
+
+#![expect(clippy::unwrap_used, reason = "a recording that cannot be read is a failed test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::path::Path;
+
+use koord_engine::Engine;
+use koord_engine::engine::{Attempted, Command, Input, Options, Outcome, Verdict};
+use koord_engine::profile::Profile;
+use koord_engine::time::Time;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+struct Recording {
+    family: String,
+    seed: i64,
+    base: Vec<Value>,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    #[serde(default)]
+    create: Vec<Value>,
+    #[serde(default)]
+    delete: Vec<String>,
+    #[serde(default)]
+    want: BTreeMap<String, Want>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Want {
+    node: String,
+    scores: BTreeMap<String, i64>,
+    message: String,
+    gone: Vec<String>,
+}
+
+/// An engine, and the part of an API server that scheduling notices.
+struct Run {
+    engine: Engine,
+    now: i64,
+    revision: u64,
+    started: i64,
+    priorities: BTreeMap<String, Value>,
+    pods: BTreeMap<String, Value>,
+}
+
+impl Run {
+    fn new() -> Run {
+        // Picks among equals as kube-scheduler most often did, so that pods seldom have to be moved afterwards: moving
+        // one wakes others, which then wait longer than they did in the recording.
+        let options =
+            Options { parallelism: 1, ..Options::new(vec![Profile::standard("default-scheduler")]) };
+        let engine = Engine::new(&options).unwrap();
+        let mut run = Run {
+            engine,
+            now: 1_700_000_000,
+            revision: 1,
+            started: 0,
+            priorities: BTreeMap::new(),
+            pods: BTreeMap::new(),
+        };
+        run.take(json!({"type": "namespace", "object": {"metadata": {"name": "default",
+            "labels": {"kubernetes.io/metadata.name": "default"}}}}));
+        run
+    }
+
+    fn time(&self) -> Time {
+        Time::from_seconds(self.now)
+    }
+
+    fn take(&mut self, input: Value) {
+        let input: Input = serde_json::from_value(input).unwrap();
+        self.engine.take(self.time(), input);
+    }
+
+    fn create(&mut self, object: &Value) {
+        let kind = object["kind"].as_str().unwrap();
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        match kind {
+            "PriorityClass" => drop(self.priorities.insert(name, object.clone())),
+            "Node" => self.take(json!({"type": "node", "object": object})),
+            "PodDisruptionBudget" => self.take(json!({"type": "budget", "object": object})),
+            "Namespace" => self.take(json!({"type": "namespace", "object": object})),
+            "Pod" => {
+                let pod = self.admit(object);
+                self.pods.insert(name.clone(), pod);
+                self.tell(&name);
+            }
+            kind => panic!("{kind} in a recording of kube-scheduler"),
+        }
+    }
+
+    /// What an API server fills in when a pod is created.
+    fn admit(&mut self, object: &Value) -> Value {
+        let mut pod = object.clone();
+        let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+        self.revision += 1;
+        pod["metadata"]["uid"] = json!(format!("{name}-{}", self.revision));
+        let class = pod["spec"]["priorityClassName"].as_str().unwrap_or_default();
+        if let Some(class) = self.priorities.get(class) {
+            pod["spec"]["priority"] = class["value"].clone();
+            pod["spec"]["preemptionPolicy"] = class["preemptionPolicy"].clone();
+        }
+        for list in ["containers", "initContainers"] {
+            for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+                let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
+                for (resource, amount) in limits {
+                    if container["resources"]["requests"][&resource].is_null() {
+                        container["resources"]["requests"][&resource] = amount;
+                    }
+                }
+            }
+        }
+        pod["spec"].as_object_mut().unwrap().remove("schedulingGates");
+        pod
+    }
+
+    /// Tells the engine of a pod as it is now.
+    fn tell(&mut self, name: &str) {
+        self.revision += 1;
+        let revision = self.revision.to_string();
+        let pod = self.pods.get_mut(name).unwrap();
+        pod["metadata"]["resourceVersion"] = json!(revision);
+        let pod = pod.clone();
+        self.take(json!({"type": "pod", "object": pod}));
+    }
+
+    fn delete(&mut self, name: &str) {
+        let Some(pod) = self.pods.remove(name) else { return };
+        self.take(
+            json!({"type": "podGone", "namespace": "default", "name": name, "uid": pod["metadata"]["uid"]}),
+        );
+    }
+
+    /// Lets the engine work until nothing is ready, carrying its commands out. Returns what it tried and who went.
+    fn settle(&mut self) -> (Vec<Attempted>, BTreeSet<String>) {
+        let (mut tried, mut gone) = (Vec::new(), BTreeSet::new());
+        for _ in 0..50 {
+            let Some(attempted) = self.engine.step(self.time()) else { break };
+            tried.push(attempted);
+            for command in self.engine.take_commands() {
+                match command {
+                    Command::Bind(binding) => {
+                        let name = binding.pod.key.name.to_string();
+                        self.run_on(&name, &binding.node);
+                        let outcome = Outcome::Bound;
+                        let uid = binding.pod.uid.to_string();
+                        self.engine.take(self.time(), Input::Outcome { uid, outcome });
+                    }
+                    Command::Preempt(order) => {
+                        let uid = order.preemptor.uid.to_string();
+                        self.engine.take(self.time(), Input::Outcome { uid, outcome: Outcome::Preempted });
+                        for victim in &order.victims {
+                            gone.insert(victim.key.name.to_string());
+                            self.delete(&victim.key.name);
+                        }
+                    }
+                    Command::PatchStatus(patch) => {
+                        if let Some(node) = &patch.nominated {
+                            let name = patch.pod.key.name.to_string();
+                            self.pods.get_mut(&name).unwrap()["status"]["nominatedNodeName"] = json!(node);
+                            self.tell(&name);
+                        }
+                    }
+                    Command::Tell(_) | Command::Warn(_) => {}
+                    Command::Prepare(plan) => panic!("{plan:?}"),
+                }
+            }
+        }
+        (tried, gone)
+    }
+
+    /// A pod is bound, and started a second after the one before it.
+    fn run_on(&mut self, name: &str, node: &str) {
+        self.started += 1;
+        let at = jiff::Timestamp::from_second(self.now + self.started).unwrap();
+        let pod = self.pods.get_mut(name).unwrap();
+        pod["spec"]["nodeName"] = json!(node);
+        pod["status"] = json!({"phase": "Running", "startTime": at.to_string()});
+        self.tell(name);
+    }
+
+    fn node_name(&self, row: koord_engine::cluster::Row) -> String {
+        self.engine.cluster().node(row).name.to_string()
+    }
+
+    /// Brings one pod to where the recording has it.
+    fn force(&mut self, step: &Step, name: &str, want: &Want) {
+        for gone in &want.gone {
+            self.delete(gone);
+        }
+        let node = self.pods.get(name).and_then(|pod| pod["spec"]["nodeName"].as_str()).unwrap_or_default();
+        if node == want.node {
+            return;
+        }
+        self.delete(name);
+        let object = step.create.iter().find(|object| object["metadata"]["name"] == name).unwrap();
+        let mut pod = self.admit(object);
+        if !want.node.is_empty() {
+            pod["spec"]["nodeName"] = json!(want.node);
+        }
+        self.pods.insert(name.to_owned(), pod);
+        match want.node.as_str() {
+            "" => self.tell(name),
+            node => self.run_on(name, node),
+        }
+    }
+}
+
+/// The filter part of a message, which is what recordings agree on.
+fn first(message: &str) -> &str {
+    message.split_once(". ").map_or(message, |(first, _)| first).trim_end_matches('.')
+}
+
+/// What is different about a pod, if anything is.
+fn judge(
+    run: &Run,
+    name: &str,
+    want: &Want,
+    tried: &[Attempted],
+    gone: &BTreeSet<String>,
+) -> Result<(), String> {
+    let last = tried.iter().rev().find(|attempted| *attempted.pod.key.name == *name);
+    let Some(last) = last else { return Err("was not tried".to_owned()) };
+    let node = match &last.verdict {
+        Verdict::Scheduled { node } => node.to_string(),
+        Verdict::Unschedulable { message } if want.node.is_empty() => {
+            return match first(message) == first(&want.message) {
+                true => Ok(()),
+                false => Err(format!("message\n  want {}\n  got  {message}", want.message)),
+            };
+        }
+        other => return Err(format!("want node {:?} ({}), got {other:?}", want.node, want.message)),
+    };
+    if want.node.is_empty() {
+        return Err(format!("want {}, got node {node}", want.message));
+    }
+    if *gone != want.gone.iter().cloned().collect() {
+        return Err(format!("want {:?} preempted, got {gone:?}", want.gone));
+    }
+    let got: BTreeMap<String, i64> =
+        last.feasible.iter().map(|(row, total)| (run.node_name(*row), *total)).collect();
+    if want.scores.len() > 1 && got != want.scores {
+        return Err(format!("totals\n  want {:?}\n  got  {got:?}", want.scores));
+    }
+    let best = want.scores.values().max();
+    match node == want.node || (best.is_some() && want.scores.get(&node) == best) {
+        true => Ok(()),
+        false => Err(format!("want {}, got {node} of {:?}", want.node, want.scores)),
+    }
+}
+
+fn replay(recording: &Recording) -> Vec<String> {
+    let mut run = Run::new();
+    let mut differences = Vec::new();
+    for object in &recording.base {
+        run.create(object);
+    }
+    for (index, step) in recording.steps.iter().enumerate() {
+        run.now += 20;
+        for named in &step.delete {
+            run.delete(named.strip_prefix("Pod/").unwrap());
+        }
+        step.create.iter().for_each(|object| run.create(object));
+        let (tried, gone) = run.settle();
+        for (name, want) in &step.want {
+            if let Err(why) = judge(&run, name, want, &tried, &gone) {
+                differences
+                    .push(format!("{}/{} step {index} pod {name}: {why}", recording.family, recording.seed));
+            }
+            run.force(step, name, want);
+        }
+        // Pods that wait from earlier steps stay as the recording has them.
+        run.settle();
+    }
+    differences
+}
+
+#[test]
+fn recordings_of_kube_scheduler_are_reproduced() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() >= 16, "{} recordings", paths.len());
+    let mut differences = Vec::new();
+    for path in paths {
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(std::fs::File::open(&path).unwrap()).read_to_string(&mut text).unwrap();
+        let recording: Recording = serde_json::from_str(&text).unwrap();
+        differences.extend(replay(&recording));
+    }
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
+}

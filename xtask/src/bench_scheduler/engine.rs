@@ -1,0 +1,192 @@
+//! The engine alone: pods waiting, nodes known, every node scored; how long until all have a place.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use koord_engine::Engine;
+use koord_engine::engine::{Command, Input, Options, Outcome};
+use koord_engine::profile::Profile;
+use koord_engine::time::Time;
+use serde_json::{Value, json};
+
+use super::workload::{Workload, input};
+use crate::bench_report::{Report, millis};
+use crate::step::say;
+
+/// What one workload took.
+pub(super) struct Measured {
+    pods: usize,
+    /// Time in the engine from the first attempt to the last bind.
+    elapsed: Duration,
+    /// Time for telling it of the pods, before that.
+    told: Duration,
+    attempts: Vec<Duration>,
+}
+
+impl Measured {
+    pub(super) fn per_second(&self) -> f64 {
+        float(self.pods) / self.elapsed.as_secs_f64()
+    }
+
+    fn nanos_per_pod(&self) -> f64 {
+        self.elapsed.as_secs_f64() * 1e9 / float(self.pods)
+    }
+
+    fn p99(&self) -> Duration {
+        let mut sorted = self.attempts.clone();
+        sorted.sort_unstable();
+        let at = (sorted.len() * 99 / 100).min(sorted.len().saturating_sub(1));
+        sorted.get(at).copied().unwrap_or_default()
+    }
+}
+
+/// An engine with a clock that only moves while it works.
+struct Bench {
+    engine: Engine,
+    now: Time,
+    pods: HashMap<String, Value>,
+    made: usize,
+}
+
+impl Bench {
+    fn new(workload: &Workload) -> Result<Bench> {
+        let engine = Engine::new(&Options::new(vec![Profile::standard("default-scheduler")]))?;
+        let mut bench =
+            Bench { engine, now: Time::from_seconds(1_800_000_000), pods: HashMap::new(), made: 0 };
+        for input in workload.base()? {
+            bench.engine.take(bench.now, input);
+        }
+        for group in &workload.before {
+            let tried = bench.round(workload, group)?;
+            ensure!(!group.fits || tried.pods == group.count, "{} of {} placed", tried.pods, group.count);
+        }
+        Ok(bench)
+    }
+
+    /// Tells of a group of pods and places them.
+    fn round(&mut self, workload: &Workload, group: &super::workload::Pods) -> Result<Measured> {
+        let mut inputs = Vec::new();
+        for mut pod in workload.pods(group, self.made)? {
+            let uid = format!("00000000-0000-0000-0000-{:012}", self.made);
+            self.made += 1;
+            pod["metadata"]["uid"] = json!(uid);
+            pod["metadata"]["resourceVersion"] = json!("1");
+            pod["spec"]["schedulerName"] = json!("default-scheduler");
+            inputs.push(input(json!({"type": "pod", "object": &pod}))?);
+            self.pods.insert(uid, pod);
+        }
+        let begun = Instant::now();
+        for input in inputs {
+            self.engine.take(self.now, input);
+        }
+        let told = begun.elapsed();
+        let (bound, elapsed, attempts) = self.drain();
+        // The watch tells of what was bound; not part of the figure.
+        for (uid, node) in &bound {
+            let Some(mut pod) = self.pods.remove(uid) else { continue };
+            pod["spec"]["nodeName"] = json!(node);
+            pod["metadata"]["resourceVersion"] = json!("2");
+            let object = input(json!({"type": "pod", "object": pod}))?;
+            self.engine.take(self.now, object);
+        }
+        Ok(Measured { pods: bound.len(), elapsed, told, attempts })
+    }
+
+    /// Lets the engine work until nothing is ready. Everything it is asked to do succeeds at once.
+    fn drain(&mut self) -> (Vec<(String, Box<str>)>, Duration, Vec<Duration>) {
+        let (mut bound, mut attempts) = (Vec::new(), Vec::new());
+        let begun = Instant::now();
+        loop {
+            let started = Instant::now();
+            let Some(_) = self.engine.step(self.now) else { break };
+            attempts.push(started.elapsed());
+            self.now = self.now + started.elapsed();
+            for command in self.engine.take_commands() {
+                match command {
+                    Command::Bind(binding) => {
+                        let uid = binding.pod.uid.to_string();
+                        self.engine
+                            .take(self.now, Input::Outcome { uid: uid.clone(), outcome: Outcome::Bound });
+                        bound.push((uid, binding.node));
+                    }
+                    Command::Preempt(order) => {
+                        let uid = order.preemptor.uid.to_string();
+                        self.engine.take(self.now, Input::Outcome { uid, outcome: Outcome::Preempted });
+                        for victim in order.victims {
+                            let gone = Input::PodGone {
+                                namespace: victim.key.namespace.to_string(),
+                                name: victim.key.name.to_string(),
+                                uid: victim.uid.to_string(),
+                            };
+                            self.engine.take(self.now, gone);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        (bound, begun.elapsed(), attempts)
+    }
+}
+
+/// One workload in an engine of its own.
+pub(super) fn measure(workload: &Workload) -> Result<Measured> {
+    let mut bench = Bench::new(workload)?;
+    let mut whole = Measured { pods: 0, elapsed: Duration::ZERO, told: Duration::ZERO, attempts: Vec::new() };
+    for group in &workload.measured {
+        let part = bench.round(workload, group)?;
+        ensure!(part.pods == group.count, "{}: {} of {} placed", workload.name, part.pods, group.count);
+        whole.pods += part.pods;
+        whole.elapsed += part.elapsed;
+        whole.told += part.told;
+        whole.attempts.extend(part.attempts);
+    }
+    Ok(whole)
+}
+
+/// Every workload with its bars.
+pub(super) fn workloads(report: &mut Report, workloads: &[Workload]) -> Result<()> {
+    let mut basic = None;
+    for workload in workloads {
+        let measured = measure(workload)?;
+        let rate = measured.per_second();
+        let told = 1e6 * measured.told.as_secs_f64() / float(measured.pods);
+        let text = format!(
+            "{}: {rate:.0} pods/s at {} nodes, and {told:.1} µs to take a pod in",
+            workload.name,
+            workload.node_count()
+        );
+        let basic = *basic.get_or_insert(rate);
+        match (workload.bars.pods_per_second, workload.bars.of_basic) {
+            (Some(bar), _) => report.figure(&text, &format!("{bar:.0} pods/s"), rate >= bar),
+            (_, Some(part)) => {
+                report.figure(&text, &format!("{part} of basic ({:.0})", part * basic), rate >= part * basic);
+            }
+            _ => say(&format!("      {text}")),
+        }
+        if let Some(bar) = workload.bars.attempt_p99_micros {
+            let p99 = millis(measured.p99()) * 1e3;
+            let text = format!("{}: p99 of an attempt {p99:.1} µs", workload.name);
+            report.figure(&text, &format!("{bar:.0} µs"), p99 <= bar);
+        }
+    }
+    Ok(())
+}
+
+/// How the cost of a pod grows with the cluster.
+pub(super) fn growth(report: &mut Report, workloads: &[Workload]) -> Result<()> {
+    for (name, bar) in [("basic", 3.0), ("distinct", 12.0)] {
+        let Some(workload) = workloads.iter().find(|workload| workload.name == name) else { continue };
+        let small = measure(&workload.scaled(1_000, 5_000))?.nanos_per_pod();
+        let large = measure(&workload.scaled(50_000, 5_000))?.nanos_per_pod();
+        let times = large / small;
+        let text = format!("{name}: {small:.0} ns per pod at 1,000 nodes, {large:.0} at 50,000: {times:.1}x");
+        report.figure(&text, &format!("{bar}x"), times <= bar);
+    }
+    Ok(())
+}
+
+pub(super) fn float(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,184 @@
+//! Workloads as they stand in `bench/scheduler/*.yaml`, and the objects they are made of.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use koord_engine::engine::Input;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::root;
+
+/// A cluster, the pods that are there before, and those whose placing is measured.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Workload {
+    #[serde(skip)]
+    pub(super) name: String,
+    pub(super) nodes: Vec<Nodes>,
+    #[serde(default)]
+    pub(super) services: Vec<Service>,
+    #[serde(default)]
+    pub(super) before: Vec<Pods>,
+    pub(super) measured: Vec<Pods>,
+    templates: BTreeMap<String, Value>,
+    pub(super) bars: Bars,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nodes {
+    pub(super) count: usize,
+    zones: usize,
+    allocatable: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Service {
+    name: String,
+    selector: BTreeMap<String, String>,
+}
+
+/// Pods of the templates in turn. `$index`, `$milli` and `$mebi` in a template are numbers of the pod.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pods {
+    pub(super) count: usize,
+    templates: Vec<String>,
+    #[serde(default = "default_namespace")]
+    namespace: String,
+    /// Whether all of them find a node.
+    #[serde(default = "yes")]
+    pub(super) fits: bool,
+}
+
+fn default_namespace() -> String {
+    "default".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What the figures must reach.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Bars {
+    pub(super) pods_per_second: Option<f64>,
+    /// The same as a part of the rate of workload `basic` in the same run.
+    pub(super) of_basic: Option<f64>,
+    pub(super) attempt_p99_micros: Option<f64>,
+}
+
+fn folder() -> PathBuf {
+    root().join("bench/scheduler")
+}
+
+/// All workloads, `basic` first; only those named if any are.
+pub(super) fn load(names: &[String]) -> Result<Vec<Workload>> {
+    let mut workloads = Vec::new();
+    for entry in std::fs::read_dir(folder())? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
+        let text = std::fs::read_to_string(&path)?;
+        let mut workload: Workload =
+            serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?;
+        for pods in workload.before.iter().chain(&workload.measured) {
+            let unknown = pods.templates.iter().find(|name| !workload.templates.contains_key(*name));
+            ensure!(unknown.is_none(), "{}: no template {unknown:?}", path.display());
+        }
+        workload.name = name;
+        workloads.push(workload);
+    }
+    workloads.sort_by_key(|workload| (workload.name != "basic", workload.name.clone()));
+    let known: Vec<String> = workloads.iter().map(|workload| workload.name.clone()).collect();
+    let unknown = names.iter().find(|name| !known.contains(name));
+    ensure!(unknown.is_none(), "no workload {unknown:?}; there are {}", known.join(", "));
+    // Others are measured against it.
+    workloads
+        .retain(|workload| names.is_empty() || workload.name == "basic" || names.contains(&workload.name));
+    Ok(workloads)
+}
+
+impl Workload {
+    /// The same on a cluster of another size, with so many pods.
+    pub(super) fn scaled(&self, nodes: usize, pods: usize) -> Workload {
+        let mut scaled = self.clone();
+        for group in &mut scaled.nodes {
+            group.count = nodes;
+        }
+        for group in &mut scaled.measured {
+            group.count = pods;
+        }
+        scaled
+    }
+
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes.iter().map(|group| group.count).sum()
+    }
+
+    /// What the engine is told first.
+    pub(super) fn base(&self) -> Result<Vec<Input>> {
+        let mut inputs = Vec::new();
+        for name in ["default", "sched-0", "sched-1"] {
+            let labels = json!({"kubernetes.io/metadata.name": name});
+            inputs.push(input(
+                json!({"type": "namespace", "object": {"metadata": {"name": name, "labels": labels}}}),
+            )?);
+        }
+        for node in self.node_objects() {
+            inputs.push(input(json!({"type": "node", "object": node}))?);
+        }
+        for service in &self.services {
+            let object = json!({"kind": "Service", "metadata": {"name": service.name, "namespace": "default"},
+                "spec": {"selector": service.selector}});
+            inputs.push(input(json!({"type": "workload", "object": object}))?);
+        }
+        Ok(inputs)
+    }
+
+    pub(super) fn node_objects(&self) -> Vec<Value> {
+        let mut objects = Vec::new();
+        for group in &self.nodes {
+            for index in 0..group.count {
+                let name = format!("node-{}", objects.len());
+                let zone = format!("zone-{}", index % group.zones);
+                objects.push(
+                    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {
+                        "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone}},
+                    "status": {"allocatable": group.allocatable, "capacity": group.allocatable,
+                        "conditions": [{"type": "Ready", "status": "True"}]}}),
+                );
+            }
+        }
+        objects
+    }
+
+    /// The pods of a group, as the API would have them. `first` numbers them.
+    pub(super) fn pods(&self, group: &Pods, first: usize) -> Result<Vec<Value>> {
+        let texts: Vec<String> =
+            group.templates.iter().map(|name| self.templates[name].to_string()).collect();
+        (0..group.count)
+            .map(|index| {
+                let number = first + index;
+                let text = texts[index % texts.len()]
+                    .replace("$index", &index.to_string())
+                    .replace("$milli", &(100 + number % 997).to_string())
+                    .replace("$mebi", &(128 + number % 1499).to_string());
+                let mut pod: Value = serde_json::from_str(&text)?;
+                pod["apiVersion"] = json!("v1");
+                pod["kind"] = json!("Pod");
+                pod["metadata"]["name"] = json!(format!("pod-{number}"));
+                pod["metadata"]["namespace"] = json!(group.namespace);
+                Ok(pod)
+            })
+            .collect()
+    }
+}
+
+/// An input from its JSON form.
+pub(super) fn input(value: Value) -> Result<Input> {
+    Ok(serde_json::from_value(value)?)
+}
