@@ -122,6 +122,7 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
                     &found.frozen,
                 )?);
             }
+            report.differences.iter().skip(known).for_each(|difference| say(difference));
         }
     }
     lab.stop()?;
