@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{Cluster, Row};
+use crate::cluster::{ChangeLog, Cluster, Row};
 use crate::framework::{
     Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Slots, Status,
 };
+use crate::hash::QuickMap;
 use crate::pod::Pod;
 use crate::random::Random;
 use crate::time::Time;
@@ -62,7 +63,9 @@ pub enum Ties {
 /// Pods that were promised room, by the node that will have it.
 #[derive(Debug, Default)]
 pub struct Nominated {
-    by_row: std::collections::HashMap<Row, Vec<Arc<Pod>>>,
+    by_row: QuickMap<Row, Vec<Arc<Pod>>>,
+    /// Rows whose promises changed.
+    log: ChangeLog,
 }
 
 impl Nominated {
@@ -73,13 +76,31 @@ impl Nominated {
         rows
     }
 
+    fn has(&self, row: Row, uid: &str) -> bool {
+        self.by_row.get(&row).is_some_and(|pods| pods.iter().any(|pod| *pod.uid == *uid))
+    }
+
+    pub fn changes(&self) -> &ChangeLog {
+        &self.log
+    }
+
     pub fn insert(&mut self, row: Row, pod: Arc<Pod>) {
         self.by_row.entry(row).or_default().push(pod);
+        self.log.push(row);
+    }
+
+    /// Forgets all of them. Attempts that remember must be given the same list for life, so it is never replaced.
+    pub fn clear(&mut self) {
+        if !self.by_row.is_empty() {
+            self.by_row.clear();
+            self.log.start_over();
+        }
     }
 
     pub fn remove(&mut self, row: Row, uid: &str) {
         if let Some(pods) = self.by_row.get_mut(&row) {
             pods.retain(|pod| *pod.uid != *uid);
+            self.log.push(row);
             if pods.is_empty() {
                 self.by_row.remove(&row);
             }
@@ -172,6 +193,10 @@ impl Attempt<'_> {
         }
         let remembered = self.memory.take().and_then(|memory| memory.attempt(&mut self, cluster, pod));
         remembered.unwrap_or_else(|| self.ask_all(cluster, pod))
+    }
+
+    fn is_unordered(&self) -> bool {
+        self.framework.sampling == Sampling::All && self.framework.ties == Ties::Random
     }
 
     /// Asks about every node.
