@@ -1,1 +1,3 @@
-//! Whole-system tests; see `tests/`.
+//! Whole-system tests; see `tests/`. What several of them, or xtask, use is here.
+
+pub mod differential;

@@ -4,6 +4,7 @@ mod bench_kit;
 mod bench_report;
 mod bench_sandbox;
 mod bench_scheduler;
+mod differential;
 mod fuzz;
 mod r#gen;
 mod k8s;
@@ -41,6 +42,8 @@ enum Task {
     /// Measure, and print each figure as a ratio taken in one run
     #[command(subcommand)]
     Bench(Bench),
+    /// Compare our scheduling with the real kube-scheduler's in generated scenarios
+    Differential(differential::Options),
     /// Run fuzz targets for a while
     Fuzz(fuzz::Options),
 }
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Task::Bench(Bench::Kit) => bench_kit::run(),
         Task::Bench(Bench::Sandbox) => bench_sandbox::run(),
         Task::Bench(Bench::Scheduler(options)) => bench_scheduler::run(&options),
+        Task::Differential(options) => differential::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
     };
     match result {

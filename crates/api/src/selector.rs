@@ -12,5 +12,5 @@ mod text;
 
 pub use field::FieldSelector;
 pub use label::{Labels, Operator, Requirement, Selector};
-pub use node::{NodeSelector, PreferredTerms, RequiredNodeAffinity};
+pub use node::{NodeSelector, PreferredTerms, Relaxed, RequiredNodeAffinity};
 pub use syntax::SelectorError;

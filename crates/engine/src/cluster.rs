@@ -11,11 +11,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use koord_api::resource::{ResourceTable, ResourceVector};
 
-use crate::engine::input::{Workload, WorkloadKind};
+use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
 use crate::framework::PluginName;
 use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
-use crate::pod::term::PodSet;
+use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
 use crate::profile::args::DefaultConstraints;
 
@@ -28,12 +28,14 @@ mod node;
 pub mod order;
 mod preempting;
 mod recount;
+pub mod storage;
 pub mod workloads;
 
 pub use budgets::Budgets;
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
 pub use node::{Node, Standing, TaintSet};
+pub use storage::{Storage, StorageChange};
 
 /// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,6 +70,7 @@ pub struct Cluster {
     workloads: workloads::Workloads,
     budgets: Budgets,
     preempting: preempting::Preempting,
+    storage: storage::Storage,
     log: ChangeLog,
     wishes: Vec<Wish>,
 }
@@ -152,6 +155,12 @@ impl Cluster {
         self.order.last_rows()
     }
 
+    /// The order in which a search that begins now would visit nodes. Nothing is remembered, so that asking does not
+    /// change what a later search does.
+    pub fn would_visit(&self) -> Vec<Row> {
+        self.order.upcoming()
+    }
+
     /// How many nodes there are, ghosts left out.
     pub fn node_count(&self) -> usize {
         self.order.len()
@@ -180,7 +189,12 @@ impl Cluster {
         let mut node = Node::read(object, &mut self.names, &mut self.resources);
         node.taint_set = self.taints.share(&node.taints);
         let allocatable = node.allocatable.clone();
-        self.leave_domains(row);
+        // Mostly a heartbeat: with the same labels a node stays in its domains.
+        let known = &self.nodes[row.index()];
+        let is_relabelled = !known.is_real || known.labels != node.labels;
+        if is_relabelled {
+            self.leave_domains(row);
+        }
         self.count_images(row, false);
         let old = &mut self.nodes[row.index()];
         let is_new = !old.is_real;
@@ -189,8 +203,10 @@ impl Cluster {
         let released = std::mem::replace(old, node);
         self.taints.release(released.taint_set, released.is_real);
         self.count_images(row, true);
-        self.domains.set_node(row, &self.nodes[row.index()], &self.names);
-        self.matching.shift(row, 1, &self.domains);
+        if is_relabelled {
+            self.domains.set_node(row, &self.nodes[row.index()], &self.names);
+            self.matching.shift(row, 1, &self.domains);
+        }
         self.columns.set_node(row, &allocatable, &self.nodes[row.index()], &self.resources);
         match is_new {
             true => self.order.add(row, &new_zone),
@@ -278,9 +294,9 @@ impl Cluster {
         for term in class.anti_affinity.iter().chain(preferred) {
             self.follow(&term.pods, term.topology_key);
         }
-        for term in &class.affinity {
+        for key in keys(&class.affinity) {
             if let Some(together) = &class.together {
-                self.follow(together, term.topology_key);
+                self.follow(together, key);
             }
         }
         for constraint in &class.spread {
@@ -293,6 +309,16 @@ impl Cluster {
             }
         }
         self.matching.meant_by(class, &self.names);
+    }
+
+    /// What is followed now, for `stop_following`.
+    pub fn following(&self) -> matching::Following {
+        self.matching.following()
+    }
+
+    /// Lets go of what was followed since, and of classes that no pod has. No pod may have come or gone meanwhile.
+    pub fn stop_following(&mut self, since: matching::Following, classes: &[Arc<Class>]) {
+        self.matching.stop_following(since, classes);
     }
 
     /// Counts the pods of a set per domain of a key from now on.
@@ -344,6 +370,30 @@ impl Cluster {
         }
     }
 
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// For plugins that reserve volumes.
+    pub fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
+    }
+
+    /// A volume, a claim or one of the objects around them came or changed. None when that is no news.
+    pub fn set_storage(&mut self, object: &input::Storage) -> Option<StorageChange> {
+        self.storage.set(object)
+    }
+
+    /// One of them went. None when nobody knew it.
+    pub fn remove_storage(
+        &mut self,
+        kind: StorageKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<StorageChange> {
+        self.storage.remove(kind, namespace, name)
+    }
+
     fn count_matches(&mut self, row: Row, pod: &Arc<Pod>, by: i64) {
         for key in matching::Matching::held_keys(&pod.class).collect::<Vec<Sym>>() {
             self.follow_key(key);
@@ -355,6 +405,7 @@ impl Cluster {
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, 1);
         self.columns.add(row, &pod.class.requests, 1, &self.resources);
+        self.storage.count_uses(row, &pod.class, true);
         let pods = &mut self.nodes[row.index()].pods;
         pods.add(pod);
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
@@ -365,6 +416,7 @@ impl Cluster {
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
         self.columns.add(row, &pod.class.requests, -1, &self.resources);
+        self.storage.count_uses(row, &pod.class, false);
         let pods = &mut self.nodes[row.index()].pods;
         pods.remove(pod);
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();

@@ -8,25 +8,30 @@
 
 mod binding;
 pub mod command;
+mod explain;
 mod failure;
+pub mod handlers;
 pub mod input;
 mod objects;
 mod options;
 mod pods;
 mod step;
+mod view;
 mod world;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 pub use command::{Command, Subject};
+pub use handlers::FailureHandler;
 pub use input::{Input, Outcome};
 pub use options::Options;
+pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
-use crate::framework::event::{Action, Resource};
 use crate::plugins::registry::{self, Manner};
 use crate::pod::PodKey;
 use crate::profile::ProfileError;
@@ -52,6 +57,7 @@ pub struct Engine {
     random: Random,
     commands: Vec<Command>,
     preemptions: Preemptions,
+    handlers: handlers::Handlers,
 }
 
 /// What preemption did, for metrics; the owner takes it.
@@ -114,6 +120,7 @@ impl Engine {
             frameworks,
             plugins: Default::default(),
             waiting: HashMap::new(),
+            others: HashMap::new(),
         };
         for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
             let defaults = &profile.args.pod_topology_spread.default_constraints;
@@ -140,6 +147,7 @@ impl Engine {
             random: Random::new(options.seed),
             commands: Vec::new(),
             preemptions: Preemptions::default(),
+            handlers: handlers::Handlers::default(),
         }
     }
 
@@ -161,16 +169,32 @@ impl Engine {
                 self.queue.tick(&mut self.world, now);
                 self.expire(now);
             }
-            Input::Budget { .. } | Input::BudgetGone { .. } => {}
+            Input::Budget { object } => self.world.cluster.set_budget(&object),
+            Input::BudgetGone { namespace, name } => {
+                self.world.cluster.remove_budget(&namespace, &name);
+            }
             Input::Workload { object } => self.world.cluster.set_workload(&object),
             Input::WorkloadGone { kind, namespace, name } => {
                 self.world.cluster.remove_workload(kind, &namespace, &name);
             }
-            Input::Storage { .. } | Input::StorageGone { .. } => {
-                self.object_changed(now, Resource::PersistentVolume, Action::UPDATE, "", "");
+            Input::Storage { object } => {
+                let change = self.world.cluster.set_storage(&object);
+                self.storage_changed(now, change);
+            }
+            Input::StorageGone { kind, namespace, name } => {
+                let change = self.world.cluster.remove_storage(kind, &namespace, &name);
+                self.storage_changed(now, change);
             }
         }
         self.fulfil_wishes(now);
+    }
+
+    /// Lets somebody have a say about failed attempts: before the default handler, which they can replace, or after it.
+    pub fn handle_failures(&mut self, handler: Arc<dyn FailureHandler>, comes_first: bool) {
+        match comes_first {
+            true => self.handlers.before.push(handler),
+            false => self.handlers.after.push(handler),
+        }
     }
 
     /// What the outside has to do, in order.

@@ -17,8 +17,8 @@ pub mod view;
 pub use cycle::{Cycle, Slot, Slots};
 pub use hooks::{
     Change, Demand, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter,
-    PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Preparation, Reserve, Scope,
-    Score, wakes_if,
+    PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Prefer, Preparation, Reserve,
+    Scope, Score, wakes_if,
 };
 pub use sieve::Sieve;
 pub use status::{Code, Facts, PluginName, Reason, Status};

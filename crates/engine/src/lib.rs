@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod engine;
+pub mod explain;
 pub mod framework;
 pub mod hash;
 pub mod intern;
@@ -11,6 +12,7 @@ pub mod pod;
 pub mod profile;
 pub mod queue;
 pub mod random;
+pub mod record;
 pub mod requests;
 pub mod schedule;
 pub mod time;

@@ -3,6 +3,7 @@
 //! Two pods of one class are interchangeable for scheduling: same namespace, labels and wishes. Objects
 //! are compiled into classes once, when they arrive (`compile`); nothing later reads an object again.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
@@ -174,12 +175,55 @@ pub enum Volume {
         image: Box<str>,
         read_only: bool,
     },
+    AzureDisk {
+        uri: Box<str>,
+    },
+    Cinder {
+        id: Box<str>,
+    },
+    Portworx {
+        id: Box<str>,
+    },
     Csi {
         driver: Box<str>,
     },
 }
 
+/// A claim that a pod mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount<'a> {
+    pub claim: Cow<'a, str>,
+    /// Made for this pod by a controller.
+    pub is_ephemeral: bool,
+}
+
+impl Pod {
+    /// The claims that it mounts, in the order of its volumes.
+    pub fn mounts(&self) -> impl Iterator<Item = Mount<'_>> {
+        self.class.volumes.iter().filter_map(|volume| match volume {
+            Volume::Claim { claim, .. } => Some(Mount { claim: Cow::Borrowed(claim), is_ephemeral: false }),
+            Volume::Ephemeral { volume } => {
+                Some(Mount { claim: Cow::Owned(format!("{}-{volume}", self.key.name)), is_ephemeral: true })
+            }
+            _ => None,
+        })
+    }
+}
+
 impl Class {
+    /// The claims that pods of this class mount by name.
+    pub fn claims(&self) -> impl Iterator<Item = &str> {
+        self.volumes.iter().filter_map(|volume| match volume {
+            Volume::Claim { claim, .. } => Some(&**claim),
+            _ => None,
+        })
+    }
+
+    /// Whether a claim is mounted, by name or made for the pod.
+    pub fn has_claims(&self) -> bool {
+        self.volumes.iter().any(|volume| matches!(volume, Volume::Claim { .. } | Volume::Ephemeral { .. }))
+    }
+
     /// The value of a label.
     pub fn label(&self, key: Sym) -> Option<Sym> {
         let at = self.labels.binary_search_by_key(&key, |(key, _)| *key).ok()?;

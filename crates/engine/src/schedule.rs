@@ -5,22 +5,25 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{ChangeLog, Cluster, Row};
+use crate::cluster::{Cluster, Row};
 use crate::framework::{
     Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Slots, Status,
 };
-use crate::hash::QuickMap;
 use crate::pod::Pod;
 use crate::random::Random;
 use crate::time::Time;
 
 mod diagnosis;
 mod memory;
+mod nominated;
 mod rank;
+mod room;
 mod search;
 
 pub use diagnosis::{Diagnosis, Reasons};
 pub use memory::Memory;
+pub use nominated::{Nominated, Promised};
+pub use room::{Lack, Room};
 pub use search::{Prepared, nodes_to_find};
 
 /// The plugins of one profile, point by point, in the order they run.
@@ -58,70 +61,6 @@ pub enum Ties {
     Random,
     /// Exactly as kube-scheduler 1.35 with parallelism 1.
     Heap,
-}
-
-/// Pods that were promised room, by the node that will have it.
-#[derive(Debug, Default)]
-pub struct Nominated {
-    by_row: QuickMap<Row, Vec<Arc<Pod>>>,
-    /// Rows whose promises changed.
-    log: ChangeLog,
-}
-
-impl Nominated {
-    /// Rows that somebody was promised, ascending.
-    fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> = self.by_row.keys().copied().collect();
-        rows.sort_unstable();
-        rows
-    }
-
-    fn has(&self, row: Row, uid: &str) -> bool {
-        self.by_row.get(&row).is_some_and(|pods| pods.iter().any(|pod| *pod.uid == *uid))
-    }
-
-    pub fn changes(&self) -> &ChangeLog {
-        &self.log
-    }
-
-    pub fn insert(&mut self, row: Row, pod: Arc<Pod>) {
-        self.by_row.entry(row).or_default().push(pod);
-        self.log.push(row);
-    }
-
-    /// Forgets all of them. Attempts that remember must be given the same list for life, so it is never replaced.
-    pub fn clear(&mut self) {
-        if !self.by_row.is_empty() {
-            self.by_row.clear();
-            self.log.start_over();
-        }
-    }
-
-    pub fn remove(&mut self, row: Row, uid: &str) {
-        if let Some(pods) = self.by_row.get_mut(&row) {
-            pods.retain(|pod| *pod.uid != *uid);
-            self.log.push(row);
-            if pods.is_empty() {
-                self.by_row.remove(&row);
-            }
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_row.is_empty()
-    }
-
-    /// Those whose room must be left alone by `pod`.
-    pub fn before<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let there = self.by_row.get(&row).into_iter().flatten();
-        there.filter(move |other| other.class.priority >= pod.class.priority && other.uid != pod.uid)
-    }
-
-    /// Those who lose their promise when `pod` takes the node.
-    pub fn after<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let there = self.by_row.get(&row).into_iter().flatten();
-        there.filter(|other| other.class.priority < pod.class.priority)
-    }
 }
 
 /// A node was found.

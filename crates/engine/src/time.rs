@@ -77,6 +77,20 @@ impl From<Time> for jiff::Timestamp {
     }
 }
 
+/// As text, in the form that Kubernetes writes times in.
+impl serde::Serialize for Time {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Time {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse::<jiff::Timestamp>().map(Time::from).map_err(serde::de::Error::custom)
+    }
+}
+
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         jiff::Timestamp::from(*self).fmt(f)

@@ -46,13 +46,16 @@ struct Run {
     now: i64,
     revision: u64,
     started: i64,
-    priorities: BTreeMap<String, i64>,
+    priorities: BTreeMap<String, Value>,
     pods: BTreeMap<String, Value>,
 }
 
 impl Run {
     fn new() -> Run {
-        let options = Options::new(vec![Profile::standard("default-scheduler")]);
+        // Picks among equals as kube-scheduler most often did, so that pods seldom have to be moved afterwards: moving
+        // one wakes others, which then wait longer than they did in the recording.
+        let options =
+            Options { parallelism: 1, ..Options::new(vec![Profile::standard("default-scheduler")]) };
         let engine = Engine::new(&options).unwrap();
         let mut run = Run {
             engine,
@@ -80,7 +83,7 @@ impl Run {
         let kind = object["kind"].as_str().unwrap();
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         match kind {
-            "PriorityClass" => drop(self.priorities.insert(name, object["value"].as_i64().unwrap())),
+            "PriorityClass" => drop(self.priorities.insert(name, object.clone())),
             "Node" => self.take(json!({"type": "node", "object": object})),
             "PodDisruptionBudget" => self.take(json!({"type": "budget", "object": object})),
             "Namespace" => self.take(json!({"type": "namespace", "object": object})),
@@ -100,8 +103,9 @@ impl Run {
         self.revision += 1;
         pod["metadata"]["uid"] = json!(format!("{name}-{}", self.revision));
         let class = pod["spec"]["priorityClassName"].as_str().unwrap_or_default();
-        if let Some(value) = self.priorities.get(class) {
-            pod["spec"]["priority"] = json!(value);
+        if let Some(class) = self.priorities.get(class) {
+            pod["spec"]["priority"] = class["value"].clone();
+            pod["spec"]["preemptionPolicy"] = class["preemptionPolicy"].clone();
         }
         for list in ["containers", "initContainers"] {
             for container in pod["spec"][list].as_array_mut().into_iter().flatten() {

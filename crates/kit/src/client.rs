@@ -143,7 +143,7 @@ pub enum ClientError {
 
 /// Connects as [`ClientOptions`] say. Nothing is sent yet.
 pub async fn connect(options: &ClientOptions) -> Result<kube::Client, ClientError> {
-    let config = find_config(&options.connection.kubeconfig).await?;
+    let config = config(&options.connection.kubeconfig).await?;
     client(config, options)
 }
 
@@ -198,8 +198,8 @@ where
     }
 }
 
-/// The explicit file, then `KUBECONFIG`, then the pod's own service account, then the user's file.
-async fn find_config(explicit: &str) -> Result<kube::Config, ClientError> {
+/// Where the cluster is: the explicit file, then `KUBECONFIG`, then the pod's own service account, then the user's file.
+pub async fn config(explicit: &str) -> Result<kube::Config, ClientError> {
     if !explicit.is_empty() {
         return from_file(Path::new(explicit)).await;
     }
@@ -243,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_explicit_kubeconfig_wins_and_its_faults_are_named() {
-        let missing = find_config("/nonexistent/kubeconfig").await.unwrap_err();
+        let missing = config("/nonexistent/kubeconfig").await.unwrap_err();
         assert_eq!(missing.to_string(), "cannot use kubeconfig /nonexistent/kubeconfig");
         let mut file = tempfile::NamedTempFile::new().unwrap();
         write!(

@@ -46,17 +46,30 @@ pub type Handler = Arc<dyn Fn(Request<Incoming>) -> AnswerFuture + Send + Sync>;
 /// What a [`Handler`] returns.
 pub type AnswerFuture = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
+/// Says who may not have an answer: `Some` is what they get instead.
+pub type Guard = Arc<dyn Fn(&http::request::Parts) -> GuardFuture + Send + Sync>;
+
+/// What a [`Guard`] returns.
+pub type GuardFuture = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
+
 /// Which path is answered by what.
 #[derive(Clone)]
 pub struct Router {
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     pages: Vec<(String, Handler)>,
+    guard: Option<Guard>,
 }
 
 impl Router {
     pub fn new(health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
-        Router { health, metrics, pages: Vec::new() }
+        Router { health, metrics, pages: Vec::new(), guard: None }
+    }
+
+    /// Asks this before anything else is answered.
+    pub fn guarded(mut self, guard: Guard) -> Router {
+        self.guard = Some(guard);
+        self
     }
 
     /// Adds a page. A path that ends in `/` answers everything below it; the longest match wins.
@@ -70,6 +83,16 @@ impl Router {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let request = match &self.guard {
+            None => request,
+            Some(guard) => {
+                let (parts, body) = request.into_parts();
+                if let Some(refusal) = guard(&parts).await {
+                    return refusal;
+                }
+                Request::from_parts(parts, body)
+            }
+        };
         let path = request.uri().path().to_owned();
         if let Some(handler) = self.handler(&path) {
             return handler(request).await;
@@ -111,7 +134,8 @@ pub fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
     with_type(status, "application/json", body.to_string())
 }
 
-fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+/// An answer of any type.
+pub fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();

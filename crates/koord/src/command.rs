@@ -11,10 +11,10 @@ use clap_complete::Shell;
 use koord_api::crd::generate::{self, Manifest};
 
 use crate::role::{self, ROLES};
-use crate::sandbox;
+use crate::{demo, explain, sandbox};
 
 /// Version and commit, as `koord --version` prints them.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KOORD_COMMIT"), ")");
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KOORD_COMMIT"), ")");
 
 /// Runs what the words ask for. The first word is the program's own name.
 pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
@@ -36,6 +36,8 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
     match matches.subcommand() {
         Some(("completions", args)) => completions(args),
         Some(("crds", args)) => crds(args),
+        Some(("demo", args)) => demo::run(args),
+        Some(("explain", args)) => explain::run(args),
         Some(("sandbox", args)) => sandbox::run(args),
         Some((name, args)) => match ROLES.iter().find(|role| role.name == name) {
             Some(role) => (role.run)(args.get_many("words").unwrap_or_default().cloned().collect()),
@@ -59,7 +61,9 @@ fn parser() -> Command {
                 .arg(Arg::new("shell").required(true).value_parser(EnumValueParser::<Shell>::new())),
         )
         .subcommand(crds_parser())
-        .subcommand(sandbox::parser());
+        .subcommand(sandbox::parser())
+        .subcommand(demo::parser())
+        .subcommand(explain::parser());
     for role in ROLES {
         parser = parser.subcommand(
             Command::new(role.name).about(role.about).disable_help_flag(true).arg(

@@ -1,6 +1,8 @@
 //! The one binary: every role of Koord, and the tools around them.
 
 mod command;
+mod demo;
+mod explain;
 mod role;
 mod sandbox;
 

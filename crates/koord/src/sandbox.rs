@@ -16,10 +16,11 @@ mod node;
 mod place;
 mod remote;
 mod save;
+mod scheduler;
 mod text;
 mod up;
 
-use place::Place;
+pub(crate) use place::Place;
 
 /// A Kubernetes cluster in one process, with simulated nodes
 #[derive(Debug, Args)]
@@ -137,6 +138,7 @@ async fn status(place: &Place, as_json: bool) -> Result<()> {
     if as_json {
         answer["pid"] = running.pid.into();
         answer["kubeconfig"] = running.kubeconfig.to_string_lossy().into();
+        answer["scheduler"] = running.scheduler.clone().into();
         return say(&serde_json::to_string_pretty(&answer)?);
     }
     say(&text::status(place, &running, &answer))

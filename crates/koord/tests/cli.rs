@@ -31,8 +31,35 @@ fn help_lists_no_role_that_is_not_there() {
     let output = koord(&["--help"]);
     assert!(output.status.success());
     let help = text(&output.stdout);
-    assert!(help.contains("crds") && help.contains("completions"), "{help}");
-    assert!(!help.contains("scheduler"), "{help}");
+    assert!(help.contains("crds") && help.contains("completions") && help.contains("scheduler"), "{help}");
+    assert!(!help.contains("koordlet"), "{help}");
+}
+
+/// As a subcommand and under its own name alike.
+#[test]
+fn the_scheduler_reads_its_own_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("koord-scheduler");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_koord"), &link).unwrap();
+    let written = folder.path().join("config.yaml");
+    let write = format!("--write-config-to={}", written.display());
+    for (words, status, said) in [
+        (vec!["--help"], 0, "--debug-scores"),
+        (vec!["--version"], 0, "koord-scheduler"),
+        (vec!["-no-such-flag"], 1, "no-such-flag"),
+        (vec!["--config=/nonexistent"], 1, "/nonexistent"),
+        (vec![write.as_str()], 0, "Wrote configuration"),
+    ] {
+        let under_its_name = Command::new(&link).args(&words).output().unwrap();
+        let as_subcommand = koord(&[&["scheduler"], words.as_slice()].concat());
+        for output in [under_its_name, as_subcommand] {
+            assert_eq!(output.status.code(), Some(status), "{words:?}");
+            let all = text(&output.stdout) + &text(&output.stderr);
+            assert!(all.contains(said), "{words:?}: {all}");
+        }
+    }
+    let config = std::fs::read_to_string(written).unwrap();
+    assert!(config.contains("kind: KubeSchedulerConfiguration"), "{config}");
 }
 
 #[test]

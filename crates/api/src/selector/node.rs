@@ -186,6 +186,78 @@ impl RequiredNodeAffinity {
         }
         self.affinity.as_ref().map_or(Ok(true), |affinity| affinity.matches(labels, name))
     }
+
+    /// The same with one condition less, for each condition, and without all of a kind, with what is gone. A term that
+    /// would be left without conditions matches every node, so the whole affinity goes with it.
+    pub fn relaxations(&self) -> Vec<(Relaxed, RequiredNodeAffinity)> {
+        let mut all = Vec::new();
+        for at in 0..self.labels.requirements().len() {
+            let (gone, labels) = without(self.labels.requirements(), at);
+            let labels = Selector::all_of(labels);
+            let affinity = self.affinity.clone();
+            all.push((Relaxed::NodeSelector(gone.to_string()), RequiredNodeAffinity { labels, affinity }));
+        }
+        for (number, term) in self.affinity.iter().flat_map(|affinity| affinity.terms.iter().enumerate()) {
+            let Ok(term) = term else { continue };
+            for (gone, left) in term.relaxations() {
+                let affinity = left.map(|left| {
+                    let mut terms = self.affinity.as_ref().map(|a| a.terms.clone()).unwrap_or_default();
+                    terms[number] = Ok(left);
+                    NodeSelector { terms }
+                });
+                let labels = self.labels.clone();
+                all.push((Relaxed::Affinity(gone), RequiredNodeAffinity { labels, affinity }));
+            }
+        }
+        if self.labels.requirements().len() > 1 {
+            let (gone, affinity) = (self.labels.to_string(), self.affinity.clone());
+            let left = RequiredNodeAffinity { labels: Selector::everything(), affinity };
+            all.push((Relaxed::NodeSelector(gone), left));
+        }
+        if self.affinity.is_some() {
+            let left = RequiredNodeAffinity { labels: self.labels.clone(), affinity: None };
+            all.push((Relaxed::WholeAffinity, left));
+        }
+        all
+    }
+}
+
+/// What a relaxed affinity does without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Relaxed {
+    /// These labels of `nodeSelector`.
+    NodeSelector(String),
+    /// This condition of required node affinity.
+    Affinity(String),
+    /// Required node affinity as a whole.
+    WholeAffinity,
+}
+
+impl Term {
+    /// Each condition's text and what is left without it; none when nothing is.
+    fn relaxations(&self) -> Vec<(String, Option<Term>)> {
+        let mut all = Vec::new();
+        let kept =
+            |term: Term| (!term.labels.is_everything() || !term.fields.is_everything()).then_some(term);
+        for at in 0..self.labels.requirements().len() {
+            let (gone, labels) = without(self.labels.requirements(), at);
+            let left = Term { labels: Selector::all_of(labels), fields: self.fields.clone() };
+            all.push((gone.to_string(), kept(left)));
+        }
+        for at in 0..self.fields.terms().len() {
+            let (gone, fields) = without(self.fields.terms(), at);
+            let left = Term { labels: self.labels.clone(), fields: FieldSelector::all_of(fields) };
+            all.push((FieldSelector::all_of(vec![gone]).to_string(), kept(left)));
+        }
+        all
+    }
+}
+
+/// One of several, and the others.
+fn without<T: Clone>(list: &[T], at: usize) -> (T, Vec<T>) {
+    let mut left = list.to_vec();
+    let gone = left.remove(at);
+    (gone, left)
 }
 
 #[cfg(test)]

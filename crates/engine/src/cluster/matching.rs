@@ -25,11 +25,6 @@ pub struct SetId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HeldId(u32);
 
-impl HeldId {
-    /// A term that only pods of a simulation hold.
-    pub const NONE: HeldId = HeldId(u32::MAX);
-}
-
 /// What a held term means to other pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
@@ -160,6 +155,12 @@ impl std::hash::Hash for ByAddress {
     }
 }
 
+/// How much was followed at some moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Following {
+    sets: usize,
+}
+
 /// What is known of a class; what was followed later is looked at when it is asked for.
 #[derive(Debug, Default)]
 struct Memo {
@@ -236,6 +237,28 @@ impl Matching {
         id
     }
 
+    pub(super) fn following(&self) -> Following {
+        Following { sets: self.sets.len() }
+    }
+
+    /// Forgets sets that are followed since then, and what is known of classes without pods on nodes.
+    pub(super) fn stop_following(&mut self, since: Following, classes: &[Arc<Class>]) {
+        for class in classes.iter().map(|class| ByAddress(class.clone())) {
+            if self.classes.get(&class).is_some_and(|memo| memo.pods.is_empty()) {
+                self.classes.remove(&class);
+            }
+        }
+        if self.sets.len() == since.sets {
+            return;
+        }
+        self.sets.truncate(since.sets);
+        self.set_ids.retain(|_, id| index(id.0) < since.sets);
+        for memo in self.classes.values_mut() {
+            memo.sets_seen = memo.sets_seen.min(since.sets);
+            memo.in_sets.retain(|id| index(id.0) < since.sets);
+        }
+    }
+
     /// Whether pods of a class are in a set, followed or not.
     pub fn contains(&self, set: &PodSet, class: &Class, names: &Names) -> bool {
         is_in(class, set, names, self.namespaces.get(&*class.namespace))
@@ -243,6 +266,11 @@ impl Matching {
 
     pub fn set(&self, set: &PodSet) -> Option<SetId> {
         self.set_ids.get(set).copied()
+    }
+
+    /// What a number stands for.
+    pub fn pods(&self, id: SetId) -> &PodSet {
+        &self.sets[index(id.0)].set
     }
 
     /// Pods of a set; those being deleted are among them.

@@ -38,6 +38,8 @@ pub struct PodsOnNode {
     pub all: Vec<Arc<Pod>>,
     /// Pods that keep a port of the host.
     pub with_ports: Vec<Arc<Pod>>,
+    /// Pods with volumes that placement depends on.
+    pub with_volumes: Vec<Arc<Pod>>,
     /// What preemption weighs, for each of `all`: the pods themselves lie all over the memory.
     standings: Vec<Standing>,
 }
@@ -90,6 +92,9 @@ impl PodsOnNode {
         if !pod.class.ports.is_empty() {
             self.with_ports.push(pod.clone());
         }
+        if !pod.class.volumes.is_empty() {
+            self.with_volumes.push(pod.clone());
+        }
         let standing = Standing::of(pod);
         let at = match standing.started {
             None => self.standings.partition_point(|other| other.rank() < standing.rank()),
@@ -104,8 +109,10 @@ impl PodsOnNode {
             self.all.remove(at);
             self.standings.remove(at);
         }
-        if let Some(at) = self.with_ports.iter().position(|known| known.uid == pod.uid) {
-            self.with_ports.swap_remove(at);
+        for list in [&mut self.with_ports, &mut self.with_volumes] {
+            if let Some(at) = list.iter().position(|known| known.uid == pod.uid) {
+                list.swap_remove(at);
+            }
         }
     }
 
@@ -118,8 +125,10 @@ impl PodsOnNode {
             return;
         }
         self.all[at] = pod.clone();
-        if let Some(known) = self.with_ports.iter_mut().find(|known| known.uid == pod.uid) {
-            *known = pod.clone();
+        for list in [&mut self.with_ports, &mut self.with_volumes] {
+            if let Some(known) = list.iter_mut().find(|known| known.uid == pod.uid) {
+                *known = pod.clone();
+            }
         }
     }
 }

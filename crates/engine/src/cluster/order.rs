@@ -56,13 +56,21 @@ impl Order {
 
     pub(super) fn rows(&mut self) -> &[Row] {
         if self.is_stale {
-            self.rows.clear();
-            let longest = self.zones.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
-            for i in 0..longest {
-                self.rows.extend(self.zones.iter().filter_map(|(_, rows)| rows.get(i)));
-            }
+            self.rows = self.fresh();
             self.is_stale = false;
         }
         &self.rows
+    }
+
+    /// What `rows` would give now, left for it to remember.
+    pub(super) fn upcoming(&self) -> Vec<Row> {
+        if self.is_stale { self.fresh() } else { self.rows.clone() }
+    }
+
+    fn fresh(&self) -> Vec<Row> {
+        let longest = self.zones.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
+        (0..longest)
+            .flat_map(|i| self.zones.iter().filter_map(move |(_, rows)| rows.get(i)).copied())
+            .collect()
     }
 }

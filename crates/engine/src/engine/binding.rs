@@ -10,6 +10,7 @@ use super::input::Outcome;
 use super::step::Record;
 use super::{Command, Engine};
 use crate::cluster::{Life, Row, Wish};
+use crate::explain::{BindStep, PermitWait, State};
 use crate::framework::{Nominating, PluginName, Slots, Status};
 use crate::pod::Pod;
 use crate::queue::ProfileId;
@@ -23,10 +24,12 @@ const PATIENT: &[PluginName] = &["Coscheduling"];
 
 /// A pod that has a place and is not bound yet.
 pub(super) struct Binding {
-    record: Record,
-    row: Row,
+    pub(super) record: Record,
+    pub(super) row: Row,
     slots: Slots,
     stage: Stage,
+    /// Since when it has the place.
+    since: Time,
 }
 
 enum Stage {
@@ -65,6 +68,26 @@ impl Binding {
         matches!(self.stage, Stage::Waiting { .. })
     }
 
+    pub(super) fn row(&self) -> Row {
+        self.row
+    }
+
+    /// For people.
+    pub(super) fn state(&self, node: String) -> State {
+        let since = self.since;
+        let step = match &self.stage {
+            Stage::Waiting { timers } => {
+                let wait = |timer: &Timer| PermitWait { plugin: timer.plugin.to_owned(), until: timer.ends };
+                let waits_for = timers.iter().map(wait).collect();
+                return State::WaitingAtPermit { since, node, waits_for };
+            }
+            Stage::Preparing { .. } => BindStep::Preparing,
+            Stage::Settling { .. } => BindStep::Settling,
+            Stage::Binding => BindStep::Binding,
+        };
+        State::Binding { since, node, step }
+    }
+
     /// When something has to happen though nothing else does.
     fn ends(&self) -> Option<Time> {
         match &self.stage {
@@ -89,7 +112,10 @@ impl Engine {
         if waits {
             self.announce(&record.pod.content.clone(), row);
         }
-        self.bindings.insert(uid.clone(), Binding { record, row, slots, stage: Stage::Waiting { timers } });
+        self.bindings.insert(
+            uid.clone(),
+            Binding { record, row, slots, stage: Stage::Waiting { timers }, since: now },
+        );
         if !waits {
             self.prepare_binding(now, &uid);
         }
@@ -171,9 +197,11 @@ impl Engine {
                 let message = format!("running Bind plugin \"DefaultBinder\": {message}");
                 self.fail_binding(now, uid, Refusal::error(message));
             }
-            Outcome::Preempted => self.world.preemption_is_over(uid),
+            Outcome::Preempted => {
+                self.world.cluster.end_preempting(uid);
+            }
             Outcome::PreemptFailed { message } => {
-                self.world.preemption_is_over(uid);
+                self.world.cluster.end_preempting(uid);
                 let text = format!("preemption on behalf of pod {uid} did not succeed: {message}");
                 self.commands.push(Command::Warn(text));
                 self.activate(now, uid);
@@ -266,6 +294,7 @@ impl Engine {
             return;
         }
         let Some(pod) = self.world.cluster.held(uid).map(|held| held.pod.clone()) else { return };
+        let pod = self.with_place(&pod);
         if self.world.cluster.forget(uid).is_ok() {
             self.room_is_free(now, pod);
         }
@@ -283,10 +312,12 @@ impl Engine {
 
     /// Ends a pod's wait at Permit with a no.
     pub fn reject(&mut self, now: Time, uid: &str, plugin: PluginName, message: &str) {
-        if !self.bindings.get(uid).is_some_and(Binding::is_waiting) {
+        let Some(row) =
+            self.bindings.get(uid).filter(|binding| binding.is_waiting()).map(|binding| binding.row)
+        else {
             return;
-        }
-        let refusal = self.one_node(&Status::unschedulable(plugin, message.to_owned()), "Permit");
+        };
+        let refusal = self.one_node(&Status::unschedulable(plugin, message.to_owned()), "Permit", row);
         self.fail_binding(now, uid, refusal);
     }
 

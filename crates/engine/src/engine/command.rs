@@ -64,12 +64,13 @@ pub struct BindPlan {
 }
 
 impl BindPlan {
-    /// Whether nothing has to be written.
+    /// Whether nothing has to be written or waited for.
     pub fn is_empty(&self) -> bool {
         self.volumes.is_empty()
             && self.claims.is_empty()
             && self.annotations.is_empty()
             && self.labels.is_empty()
+            && self.settles_until.is_none()
     }
 }
 
@@ -88,6 +89,8 @@ pub struct Condition {
     pub reason: &'static str,
     pub message: String,
     pub observed_generation: i64,
+    /// There was none before: its status changes now, not only its text.
+    pub is_new: bool,
 }
 
 /// Pods that have to go for another.

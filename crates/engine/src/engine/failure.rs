@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::command::{Condition, Note, PreemptOrder, StatusPatch, Subject};
+use super::handlers::{Failed, Handlers};
 use super::step::Record;
 use super::world::queue_uid;
 use super::{Command, Engine, Verdict};
@@ -45,6 +46,13 @@ impl Refusal {
         }
     }
 
+    fn verdict(self) -> Verdict {
+        match self.is_rejected {
+            true => Verdict::Unschedulable { message: self.message },
+            false => Verdict::Error { message: self.message },
+        }
+    }
+
     fn reason(&self) -> &'static str {
         if self.is_rejected { "Unschedulable" } else { "SchedulerError" }
     }
@@ -53,7 +61,7 @@ impl Refusal {
 impl Engine {
     /// Gives an assumed place back, then handles the failure.
     pub(super) fn take_back(&mut self, now: Time, record: Record, refusal: Refusal) -> Verdict {
-        let pod = record.pod.content.clone();
+        let pod = self.with_place(&record.pod.content);
         // Gone already if the pod was deleted meanwhile.
         if self.world.cluster.forget(&pod.uid).is_err() {
             self.queue.done(&record.pod.uid);
@@ -80,8 +88,25 @@ impl Engine {
         self.queue.move_all(&mut self.world, &event, &change, |other| other.pod.uid != uid, now);
     }
 
+    /// Lets handlers and the default one do what a failure needs.
+    pub(super) fn handle_failure(&mut self, now: Time, record: Record, refusal: Refusal) -> Verdict {
+        let pod = record.pod.content.clone();
+        let message = refusal.message.clone();
+        let failed = Failed { pod: &pod, message: &message, is_rejected: refusal.is_rejected };
+        let verdict = match Handlers::ask(&self.handlers.before, &failed) {
+            Some(commands) => {
+                self.queue.done(&record.pod.uid);
+                self.commands.extend(commands);
+                refusal.verdict()
+            }
+            None => self.requeue(now, record, refusal),
+        };
+        self.commands.extend(Handlers::ask(&self.handlers.after, &failed).into_iter().flatten());
+        verdict
+    }
+
     /// Puts the pod back into the queue and tells why.
-    pub(super) fn handle_failure(&mut self, now: Time, mut record: Record, refusal: Refusal) -> Verdict {
+    fn requeue(&mut self, now: Time, mut record: Record, refusal: Refusal) -> Verdict {
         let uid = record.pod.content.uid.clone();
         let latest = self.world.waiting.get(&uid).map(|waiting| (waiting.pod.clone(), waiting.profile));
         let Some((pod, profile)) = latest else {
@@ -97,10 +122,10 @@ impl Engine {
         }
         self.renominate(&pod, profile, refusal.nominating);
         self.tell_failure(&pod, profile, &refusal);
-        match refusal.is_rejected {
-            true => Verdict::Unschedulable { message: refusal.message },
-            false => Verdict::Error { message: refusal.message },
+        if let Some(waiting) = self.world.waiting.get_mut(&uid) {
+            waiting.told_at = Some(now);
         }
+        refusal.verdict()
     }
 
     fn renominate(&mut self, pod: &Arc<Pod>, profile: queue::ProfileId, nominating: Nominating) {
@@ -147,6 +172,7 @@ impl Engine {
             reason: refusal.reason(),
             message: refusal.message.clone(),
             observed_generation: pod.generation,
+            is_new: pod.condition.is_none() && waiting.written.is_none(),
         });
         if condition.is_none() && nominated.is_none() {
             return;
@@ -164,7 +190,7 @@ impl Engine {
         let pod = &record.pod.content;
         let node = self.world.cluster.node(preemption.row).name.clone();
         let mut victims = Vec::new();
-        for victim in preemption.victims.iter().filter(|victim| !victim.is_deleting) {
+        for victim in preemption.calls() {
             match self.bindings.get(&victim.uid).is_some_and(|binding| binding.is_waiting()) {
                 true => self.reject(now, &victim.uid, "", "preempted"),
                 false => victims.push(Subject::of(victim)),
@@ -190,7 +216,8 @@ impl Engine {
         }
         self.preemptions.attempts += 1;
         self.preemptions.victims.push(preemption.victims.len());
-        if !victims.is_empty() {
+        if let Some(last) = victims.last() {
+            self.world.cluster.begin_preempting(&pod.uid, &last.uid);
             self.commands.push(Command::Preempt(Box::new(PreemptOrder {
                 preemptor: Subject::of(pod),
                 scheduler: self.world.framework(record.pod.profile).scheduler.clone(),

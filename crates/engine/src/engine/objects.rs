@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 
 use super::Engine;
-use crate::cluster::Node;
+use crate::cluster::{Node, StorageChange};
 use crate::framework::event::{Action, Event, Resource};
 use crate::framework::{Change, changes};
 use crate::time::Time;
@@ -24,9 +24,14 @@ impl Engine {
             (Some(old), Some(new)) => changes::node_events(old, new),
             _ => return,
         };
+        // A node that lost a label may no longer reach the volumes of a pod on its way there.
+        let has_changed = !events.is_empty();
         for event in events {
             let change = Change::Node { old: old.clone(), new: new.clone() };
             self.queue.move_all(&mut self.world, &event, &change, |_| true, now);
+        }
+        if has_changed {
+            self.settle_all(now);
         }
     }
 
@@ -37,6 +42,7 @@ impl Engine {
         self.queue.move_all(&mut self.world, &event, &change, |_| true, now);
         self.world.cluster.remove_node(name);
         self.is_renominating = true;
+        self.settle_all(now);
     }
 
     fn real_node(&self, name: &str) -> Option<Arc<Node>> {
@@ -45,17 +51,12 @@ impl Engine {
         node.is_real.then(|| Arc::new(node.without_pods()))
     }
 
-    /// An object that is neither pod nor node came, changed or went.
-    pub(super) fn object_changed(
-        &mut self,
-        now: Time,
-        resource: Resource,
-        action: Action,
-        namespace: &str,
-        name: &str,
-    ) {
-        let change = Change::Object { namespace: namespace.into(), name: name.into() };
-        self.queue.move_all(&mut self.world, &Event::new(resource, action), &change, |_| true, now);
+    /// A volume, a claim or an object around them came, changed or went; none when that was no news.
+    pub(super) fn storage_changed(&mut self, now: Time, change: Option<StorageChange>) {
+        let Some(change) = change else { return };
+        let event = change.event();
+        let change = Change::Storage(Arc::new(change));
+        self.queue.move_all(&mut self.world, &event, &change, |_| true, now);
         self.settle_all(now);
     }
 }

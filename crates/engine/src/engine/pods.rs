@@ -35,6 +35,7 @@ impl Engine {
     /// A pod that has a node.
     fn pod_is_placed(&mut self, now: Time, pod: Arc<Pod>) {
         let uid = pod.uid.clone();
+        self.world.others.remove(&uid);
         let was_waiting = self.world.waiting.remove(&uid).is_some();
         let old = self.world.cluster.held(&uid).map(|held| held.pod.clone());
         let is_news =
@@ -63,8 +64,10 @@ impl Engine {
             if self.world.waiting.contains_key(&pod.uid) {
                 self.stops_waiting(now, &pod.uid.clone());
             }
+            self.world.others.insert(pod.uid.clone(), pod);
             return;
         };
+        self.world.others.remove(&pod.uid);
         let old = self.world.waiting.get(&pod.uid).map(|waiting| waiting.pod.clone());
         if old.as_ref().is_some_and(|old| !pod.revision.is_empty() && old.revision == pod.revision) {
             return;
@@ -86,7 +89,8 @@ impl Engine {
         match self.world.waiting.get_mut(&pod.uid) {
             Some(waiting) => (waiting.pod, waiting.profile) = (pod.clone(), profile),
             None => {
-                let waiting = Waiting { pod: pod.clone(), profile, written: None, nominated: None };
+                let waiting =
+                    Waiting { pod: pod.clone(), profile, written: None, told_at: None, nominated: None };
                 self.world.waiting.insert(pod.uid.clone(), waiting);
             }
         }
@@ -129,6 +133,7 @@ impl Engine {
 
     /// A pod was deleted or has finished.
     pub(super) fn pod_is_gone(&mut self, now: Time, uid: &str) {
+        self.world.others.remove(uid);
         if self.world.waiting.contains_key(uid) {
             self.stops_waiting(now, uid);
         }
@@ -139,6 +144,15 @@ impl Engine {
         let Some(pod) = self.world.cluster.held(uid).map(|held| held.pod.clone()) else { return };
         self.world.cluster.release(uid);
         self.room_is_free(now, pod);
+    }
+
+    /// The record of a pod with the node that we chose for it: in events it counts as placed.
+    pub(super) fn with_place(&self, pod: &Arc<Pod>) -> Arc<Pod> {
+        let cluster = &self.world.cluster;
+        match cluster.held(&pod.uid).map(|held| &cluster.node(held.row).name) {
+            Some(node) if pod.node.is_empty() => Arc::new(Pod { node: node.clone(), ..(**pod).clone() }),
+            _ => pod.clone(),
+        }
     }
 
     /// A pod on a node is gone: others may fit now.

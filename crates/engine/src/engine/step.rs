@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::command::{Note, Subject};
 use super::failure::Refusal;
+use super::handlers::nominating_after;
 use super::{Attempted, Command, Engine, Verdict};
 use crate::cluster::Row;
-use crate::framework::{Code, Nominating, Permission, Status};
+use crate::framework::{Code, Permission, Status};
 use crate::pod::Pod;
 use crate::queue::{NominationChange, QueuedPod};
 use crate::schedule::{Attempt, Choice, Failure};
@@ -86,7 +87,7 @@ impl Engine {
     }
 
     /// Takes over what changed about promises.
-    fn follow_nominations(&mut self) {
+    pub(super) fn follow_nominations(&mut self) {
         let changes = self.queue.take_nomination_changes();
         if std::mem::take(&mut self.is_renominating) {
             self.nominated.clear();
@@ -127,14 +128,14 @@ impl Engine {
         }
         self.queue.delete_nomination(&record.pod.uid);
         if let Err(status) = self.reserve(&record, pod, row, &mut slots) {
-            let refusal = self.one_node(&status, "Reserve");
+            let refusal = self.one_node(&status, "Reserve", row);
             return self.take_back(now, record, refusal);
         }
         let timers = match self.permit(now, &record, pod, row, &mut slots) {
             Ok(timers) => timers,
             Err(status) => {
                 self.unreserve(record.pod.profile, pod, row, &mut slots);
-                let refusal = self.one_node(&status, "Permit");
+                let refusal = self.one_node(&status, "Permit", row);
                 return self.take_back(now, record, refusal);
             }
         };
@@ -201,7 +202,7 @@ impl Engine {
     }
 
     /// A verdict on the chosen node reads as a cluster of one node would. Spec: scheduler-core 4.2.
-    pub(super) fn one_node(&self, status: &Status, point: &str) -> Refusal {
+    pub(super) fn one_node(&self, status: &Status, point: &str, row: Row) -> Refusal {
         if !status.code.is_rejected() {
             return Refusal::error(format!("running {point} plugin \"{}\": {status}", status.plugin));
         }
@@ -213,7 +214,7 @@ impl Engine {
         if status.code == Code::Pending {
             refusal.pending = refusal.plugins;
         }
-        refusal.nominating = Nominating::Clear;
+        refusal.nominating = nominating_after(status.plugin, row);
         refusal
     }
 }

@@ -2,6 +2,8 @@
 
 mod history;
 mod points;
+mod preemption;
+mod volumes;
 
 use serde_json::{Value, json};
 

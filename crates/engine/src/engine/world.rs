@@ -11,6 +11,10 @@ use crate::framework::{Change, HintFn, HintInput, Hooks, PluginName, Status};
 use crate::pod::Pod;
 use crate::queue::{self, Host, NodeName, PodKey, PodUid, ProfileId, QueuedPod};
 use crate::schedule::Framework;
+use crate::time::Time;
+
+/// What the queue keeps of a pod.
+pub(super) type QueueRecord = QueuedPod<Arc<Pod>>;
 
 /// The cluster, the plugins, and the pods that wait for a node.
 pub(super) struct World {
@@ -18,6 +22,8 @@ pub(super) struct World {
     pub(super) frameworks: Vec<Framework>,
     pub(super) plugins: PluginTable,
     pub(super) waiting: HashMap<Box<str>, Waiting>,
+    /// Pods without a node that ask for a scheduler which is none of ours; only for explaining.
+    pub(super) others: HashMap<Box<str>, Arc<Pod>>,
 }
 
 /// A pod of ours without a node, as the API last told.
@@ -26,6 +32,8 @@ pub(super) struct Waiting {
     pub(super) profile: ProfileId,
     /// What we last wrote as its condition: reason, message, generation.
     pub(super) written: Option<(&'static str, String, i64)>,
+    /// When we last told users why it waits.
+    pub(super) told_at: Option<Time>,
     /// What we last wrote as its nominated node.
     pub(super) nominated: Option<Box<str>>,
 }
@@ -44,9 +52,6 @@ impl World {
     pub(super) fn plugin_set(&self, names: impl IntoIterator<Item = PluginName>) -> PluginSet {
         names.into_iter().filter_map(|name| self.plugins.find(name)).collect()
     }
-
-    /// The victims of a pod have been told to go.
-    pub(super) fn preemption_is_over(&mut self, _uid: &str) {}
 
     /// What each profile brings to the queue. Enters all plugins into the table.
     pub(super) fn queue_profiles(&mut self) -> Vec<queue::Profile<HintFn>> {

@@ -9,7 +9,7 @@ use super::event::Event;
 use super::hint::{Hint, Registration};
 use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
-use crate::cluster::{Cluster, Node, Row};
+use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
 use crate::random::Random;
@@ -22,6 +22,7 @@ pub struct Hooks {
     pub name: PluginName,
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
     pub pre_filter: Option<Arc<dyn PreFilter>>,
+    pub prefer: Option<Arc<dyn Prefer>>,
     pub filter: Option<Arc<dyn Filter>>,
     pub post_filter: Option<Arc<dyn PostFilter>>,
     pub score: Option<Arc<dyn Score>>,
@@ -49,6 +50,7 @@ impl Hooks {
     setters! {
         pre_enqueue: PreEnqueue,
         pre_filter: PreFilter,
+        prefer: Prefer,
         filter: Filter,
         post_filter: PostFilter,
         score: Score,
@@ -89,6 +91,8 @@ pub enum Change {
         old: Option<Arc<Node>>,
         new: Option<Arc<Node>>,
     },
+    /// A volume, a claim or one of the objects around them.
+    Storage(Arc<StorageChange>),
     /// Any other object, by namespace (empty for cluster kinds) and name; what it says stands in the cluster.
     Object {
         namespace: Arc<str>,
@@ -156,8 +160,6 @@ pub struct Preemption {
     pub victims: Vec<Arc<Pod>>,
     /// How many of them break a disruption budget.
     pub violations: usize,
-    /// Pods of lower priority that were promised the node, and are no longer.
-    pub denominated: Vec<Arc<Pod>>,
 }
 
 impl Preemption {
@@ -207,7 +209,8 @@ pub trait Permit: Send + Sync {
 
 /// Adds to what is written before a pod is bound.
 pub trait PreBind: Send + Sync {
-    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do.
+    /// Enters what has to be written into the plan. An empty contribution means that there is nothing to do. A
+    /// plugin that has to wait, even without a write, sets `settles_until`.
     fn plan(
         &self,
         cluster: &Cluster,
@@ -272,6 +275,12 @@ pub trait PreFilter: Send + Sync {
 
     /// The cycle's state as if `other` were not on `row`.
     fn remove_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
+}
+
+/// Names nodes to be tried before all others; the first that passes the filters is taken. Spec: scheduler-core 9.7.
+pub trait Prefer: Send + Sync {
+    /// In the order they are to be tried.
+    fn prefer(&self, cycle: &Cycle<'_>) -> Vec<Row>;
 }
 
 /// What of the pods on a node a filter's verdict on a pod depends on: what preemption could change.

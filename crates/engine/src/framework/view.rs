@@ -101,6 +101,11 @@ impl<'a> NodeView<'a> {
         self.with_delta(&self.node().pods.with_ports)
     }
 
+    /// Those of them with volumes that placement depends on; supposed ones are all among them.
+    pub fn pods_with_volumes(&self) -> impl Iterator<Item = &'a Arc<Pod>> {
+        self.with_delta(&self.node().pods.with_volumes)
+    }
+
     fn with_delta(&self, counted: &'a [Arc<Pod>]) -> impl Iterator<Item = &'a Arc<Pod>> {
         let (added, removed): (&[_], &[_]) = match self.delta {
             None => (&[], &[]),

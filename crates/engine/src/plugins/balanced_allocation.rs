@@ -41,7 +41,8 @@ impl Score for BalancedAllocation {
             if allocatable <= 0 || asked == 0 && columns::is_scalar(name) {
                 return None;
             }
-            Some((nearest(node.requested(id).saturating_add(asked)) / nearest(allocatable)).min(1.0))
+            let requested = node.requested(id).saturating_add(asked).max(0);
+            Some((nearest(requested) / nearest(allocatable)).min(1.0))
         });
         score(&fractions.collect::<Vec<f64>>())
     }

@@ -13,9 +13,11 @@ use crate::framework::{
 };
 use crate::intern::Sym;
 use crate::number::{nearest, truncated};
+use crate::pod::term::keys;
 use crate::pod::{Class, Pod, PodTerm};
 
 mod follow;
+mod wake;
 
 pub const NAME: &str = "InterPodAffinity";
 
@@ -34,7 +36,11 @@ impl Default for Args {
 
 pub fn build(args: Args) -> Hooks {
     let plugin = Arc::new(InterPodAffinity { args });
-    Hooks::new(NAME).pre_filter(plugin.clone()).filter(plugin.clone()).score(plugin)
+    Hooks::new(NAME)
+        .pre_filter(plugin.clone())
+        .filter(plugin.clone())
+        .score(plugin)
+        .woken_by(wake::registrations())
 }
 
 struct InterPodAffinity {
@@ -46,6 +52,8 @@ struct InterPodAffinity {
 struct Wanted {
     /// Required anti-affinity of others that speaks of this pod.
     existing_anti: Vec<Tracked<HeldId>>,
+    /// The same of pods that only a simulation has, where no pod on a node holds such a term.
+    supposed_anti: Vec<(PodTerm, Tracked<()>)>,
     /// Required affinity: the pods that all terms mean, by each term's key.
     affinity: Vec<Tracked<SetId>>,
     anti: Vec<Tracked<SetId>>,
@@ -102,10 +110,11 @@ impl Wanted {
         });
         let set = |term: &PodTerm| Some(Tracked::new(matching.set(&term.pods)?, term.topology_key));
         let together = class.together.as_ref().and_then(|together| matching.set(together));
-        let affinity =
-            class.affinity.iter().filter_map(|term| Some(Tracked::new(together?, term.topology_key)));
+        // All terms count the same pods, so one of each key is enough.
+        let affinity = keys(&class.affinity).into_iter().filter_map(|key| Some(Tracked::new(together?, key)));
         Wanted {
             existing_anti: anti_of_others.collect(),
+            supposed_anti: Vec::new(),
             affinity: affinity.collect(),
             anti: class.anti_affinity.iter().filter_map(set).collect(),
             matches_itself: class
@@ -127,8 +136,7 @@ impl Wanted {
                 self.existing_anti.iter_mut().find(|tracked| matching.held_term(tracked.id).0 == term);
             match known {
                 Some(tracked) => tracked.change(place, by),
-                // Nobody on a node holds such a term: the simulated pod is the first.
-                None => self.extra_anti(term, place, by),
+                None => self.suppose_anti(term, place, by),
             }
         }
         let class = &cycle_pod.class;
@@ -142,18 +150,37 @@ impl Wanted {
                 tracked.change(place, by);
             }
         }
-        for (tracked, term) in self.anti.iter_mut().zip(&class.anti_affinity) {
-            if matching.contains(&term.pods, &other.class, &cluster.names) {
+        for tracked in &mut self.anti {
+            if matching.contains(matching.pods(tracked.id), &other.class, &cluster.names) {
                 let place = domain(cluster, tracked.key, row);
                 tracked.change(place, by);
             }
         }
     }
 
-    fn extra_anti(&mut self, term: &PodTerm, place: Domain, by: i64) {
-        let mut tracked = Tracked::new(HeldId::NONE, term.topology_key);
-        tracked.change(place, by);
-        self.existing_anti.push(tracked);
+    fn suppose_anti(&mut self, term: &PodTerm, place: Domain, by: i64) {
+        match self.supposed_anti.iter_mut().find(|(known, _)| known == term) {
+            Some((_, tracked)) => tracked.change(place, by),
+            None => {
+                let mut tracked = Tracked::new((), term.topology_key);
+                tracked.change(place, by);
+                self.supposed_anti.push((term.clone(), tracked));
+            }
+        }
+    }
+
+    /// How many pods near a row want this one away, and under which key.
+    fn unwelcome(&self, cluster: &Cluster, row: Row) -> Option<(Sym, Domain, i64)> {
+        let (matching, none) = (cluster.matching(), Counts::default());
+        let existing = self.existing_anti.iter().map(|tracked| {
+            let place = domain(cluster, tracked.key, row);
+            (tracked.key, place, tracked.count(matching.holders(tracked.id), place))
+        });
+        let supposed = self.supposed_anti.iter().map(|(_, tracked)| {
+            let place = domain(cluster, tracked.key, row);
+            (tracked.key, place, tracked.count(&none, place))
+        });
+        existing.chain(supposed).find(|(_, place, count)| *place != 0 && *count > 0)
     }
 }
 
@@ -193,6 +220,8 @@ fn facts(cluster: &Cluster, key: Sym, place: Domain, count: i64, limit: i64) -> 
 }
 
 impl Filter for InterPodAffinity {
+    /// A pod without terms can be kept off by those of others, so the class alone never says that nothing matters;
+    /// `prepare` skips when nothing does in this cluster.
     fn scope(&self, _class: &Class) -> Scope {
         Scope::Cluster
     }
@@ -224,23 +253,20 @@ impl Filter for InterPodAffinity {
                 return Err(Status::new(Code::Unschedulable, NAME, reason));
             }
         }
-        let none = Counts::default();
-        for tracked in &wanted.existing_anti {
-            let place = domain(cluster, tracked.key, row);
-            let holders = if tracked.id == HeldId::NONE { &none } else { matching.holders(tracked.id) };
-            let count = tracked.count(holders, place);
-            if place != 0 && count > 0 {
+        match wanted.unwelcome(cluster, row) {
+            None => Ok(()),
+            Some((key, place, count)) => {
                 let text = "node(s) didn't satisfy existing pods anti-affinity rules";
-                let reason = Reason::with(text, facts(cluster, tracked.key, place, count, 0));
-                return Err(Status::new(Code::Unschedulable, NAME, reason));
+                let reason = Reason::with(text, facts(cluster, key, place, count, 0));
+                Err(Status::new(Code::Unschedulable, NAME, reason))
             }
         }
-        Ok(())
     }
 
     fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
         let Some(wanted) = cycle.get::<Wanted>() else { return };
-        if wanted.affinity.is_empty() && wanted.anti.is_empty() && wanted.existing_anti.is_empty() {
+        let is_idle = wanted.affinity.is_empty() && wanted.anti.is_empty();
+        if is_idle && wanted.existing_anti.is_empty() && wanted.supposed_anti.is_empty() {
             return;
         }
         sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
@@ -300,12 +326,14 @@ impl Pull {
 }
 
 impl Score for InterPodAffinity {
-    fn scope(&self, _class: &Class) -> Scope {
-        Scope::Cluster
+    /// As for the filter, unless only the pod's own wishes count and it has none.
+    fn scope(&self, class: &Class) -> Scope {
+        let is_idle = self.args.ignore_preferred_terms_of_existing_pods && class.preferred_pods.is_empty();
+        if is_idle { Scope::Nothing } else { Scope::Cluster }
     }
 
     fn prepare(&self, cycle: &mut Cycle<'_>, _rows: &[Row]) -> Result<bool, Status> {
-        if self.args.ignore_preferred_terms_of_existing_pods && cycle.pod.class.preferred_pods.is_empty() {
+        if Score::scope(self, &cycle.pod.class) == Scope::Nothing {
             return Ok(false);
         }
         let pull = Pull::of(self.args, cycle);
@@ -352,3 +380,6 @@ fn normalize(scores: &mut [i64]) {
         };
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use koord_api::selector::{NodeSelector, PreferredTerms};
 
-use crate::cluster::{Cluster, Row};
+use crate::cluster::{Cluster, Node, Row};
+use crate::framework::event::{Action, Resource};
+use crate::framework::hint::Registration;
 use crate::framework::hooks::normalize_by_max;
 use crate::framework::parts::{Normal, ScorePart};
 use crate::framework::{
-    Cycle, Demand, Filter, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status,
+    Change, Cycle, Demand, Filter, HintInput, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status,
+    wakes_if,
 };
 use crate::pod::Class;
 
@@ -23,11 +26,37 @@ pub struct Added {
 
 pub fn build(added: Added) -> Hooks {
     let plugin = Arc::new(NodeAffinity { added });
-    Hooks::new(NAME).pre_filter(plugin.clone()).filter(plugin.clone()).score(plugin)
+    let asked = plugin.clone();
+    let after_node = wakes_if(move |input| asked.is_gained(input));
+    Hooks::new(NAME).pre_filter(plugin.clone()).filter(plugin.clone()).score(plugin).woken_by(vec![
+        Registration::with(Resource::Node, Action::ADD | Action::UPDATE_NODE_LABEL, after_node),
+    ])
 }
 
 struct NodeAffinity {
     added: Added,
+}
+
+impl NodeAffinity {
+    /// What keeps a pod off a node, if anything does.
+    fn complaint(&self, class: &Class, node: &Node) -> Option<&'static str> {
+        let added = self.added.required.as_ref();
+        if added.is_some_and(|selector| !selector.matches(&node.labels, &node.name).unwrap_or(false)) {
+            return Some("node(s) didn't match scheduler-enforced node affinity");
+        }
+        let own = class.node_affinity.as_ref();
+        if own.is_some_and(|affinity| !affinity.matches(&node.labels, &node.name).unwrap_or(false)) {
+            return Some("node(s) didn't match Pod's node affinity/selector");
+        }
+        None
+    }
+
+    /// A node that the pod wants came, or one changed into such a node.
+    fn is_gained(&self, input: &HintInput<'_>) -> bool {
+        let Change::Node { old, new: Some(new) } = input.change else { return true };
+        let is_wanted = |node: &Node| self.complaint(&input.pod.class, node).is_none();
+        is_wanted(new) && !old.as_deref().is_some_and(is_wanted)
+    }
 }
 
 impl PreFilter for NodeAffinity {
@@ -63,16 +92,10 @@ impl Filter for NodeAffinity {
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {
-        let node = node.node();
-        let added = self.added.required.as_ref();
-        if added.is_some_and(|selector| !selector.matches(&node.labels, &node.name).unwrap_or(false)) {
-            return Err(Status::unresolvable(NAME, "node(s) didn't match scheduler-enforced node affinity"));
+        match self.complaint(&cycle.pod.class, node.node()) {
+            None => Ok(()),
+            Some(text) => Err(Status::unresolvable(NAME, text)),
         }
-        let own = cycle.pod.class.node_affinity.as_ref();
-        if own.is_some_and(|affinity| !affinity.matches(&node.labels, &node.name).unwrap_or(false)) {
-            return Err(Status::unresolvable(NAME, "node(s) didn't match Pod's node affinity/selector"));
-        }
-        Ok(())
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
+use crate::framework::event::{Action, Resource};
+use crate::framework::hint::Registration;
 use crate::framework::parts::FilterPart;
 use crate::framework::{Cycle, Demand, Filter, Hooks, NodeView, Scope, Sieve, Status};
 use crate::pod::Class;
@@ -10,13 +12,14 @@ use crate::pod::Class;
 pub const NAME: &str = "NodeName";
 
 pub fn build() -> Hooks {
-    Hooks::new(NAME).filter(Arc::new(NodeName))
+    let new_node = Registration::always(Resource::Node, Action::ADD);
+    Hooks::new(NAME).filter(Arc::new(NodeName)).woken_by(vec![new_node])
 }
 
 struct NodeName;
 
 impl Filter for NodeName {
-    /// The name is the pod's own, not its class's.
+    /// The name is the pod's own, not its class's: what is kept by class must not be used for a pod that names a node.
     fn scope(&self, _class: &Class) -> Scope {
         Scope::Row
     }

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::framework::event::{Action, Resource};
+use crate::framework::hint::Registration;
 use crate::framework::{
-    Code, Cycle, Facts, Filter, Hooks, NodeView, PreFilter, Preparation, Reason, Scope, Status,
+    Change, Code, Cycle, Facts, Filter, HintInput, Hooks, NodeView, PreFilter, Preparation, Reason, Scope,
+    Status, wakes_if,
 };
 use crate::pod::Class;
 
@@ -11,7 +14,18 @@ pub const NAME: &str = "NodePorts";
 
 pub fn build() -> Hooks {
     let plugin = Arc::new(NodePorts);
-    Hooks::new(NAME).pre_filter(plugin.clone()).filter(plugin)
+    Hooks::new(NAME).pre_filter(plugin.clone()).filter(plugin).woken_by(vec![
+        Registration::with(Resource::Pod, Action::DELETE, wakes_if(after_pod)),
+        Registration::always(Resource::Node, Action::ADD),
+    ])
+}
+
+/// A pod went that had a place, or the promise of one, and kept a port that this one wants.
+fn after_pod(input: &HintInput<'_>) -> bool {
+    let Change::Pod { old: Some(old), .. } = input.change else { return true };
+    let had_place = !old.node.is_empty() || !old.nominated.is_empty();
+    let mut wanted = input.pod.class.ports.iter();
+    had_place && wanted.any(|port| old.class.ports.iter().any(|kept| port.conflicts(kept)))
 }
 
 struct NodePorts;

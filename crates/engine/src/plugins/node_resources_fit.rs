@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
-use koord_api::resource::ResourceId;
+use koord_api::resource::{ResourceId, ResourceTable};
 
 use crate::cluster::{Cluster, Columns, Row, columns};
+use crate::framework::event::{Action, Resource};
+use crate::framework::hint::Registration;
 use crate::framework::parts::{ColumnScore, FilterPart, Formula, Room, ScorePart};
 use crate::framework::{
-    Code, Cycle, Demand, Facts, Filter, Hooks, NodeView, Reason, Scope, Score, Sieve, Status,
+    Change, Code, Cycle, Demand, Facts, Filter, HintInput, Hooks, NodeView, Reason, Scope, Score, Sieve,
+    Status, wakes_if,
 };
 use crate::pod::Class;
 
@@ -43,7 +46,25 @@ impl Default for Args {
 
 pub fn build(args: Args) -> Hooks {
     let plugin = Arc::new(Fit { args });
-    Hooks::new(NAME).filter(plugin.clone()).score(plugin)
+    let asked = plugin.clone();
+    let after_node = wakes_if(move |input| asked.is_enlarged(input));
+    Hooks::new(NAME).filter(plugin.clone()).score(plugin).woken_by(vec![
+        Registration::with(
+            Resource::Pod,
+            Action::DELETE | Action::UPDATE_POD_SCALE_DOWN,
+            wakes_if(frees_something),
+        ),
+        Registration::with(Resource::Node, Action::ADD | Action::UPDATE_NODE_ALLOCATABLE, after_node),
+    ])
+}
+
+/// A pod with a place, or the promise of one, went or asks for less of what this one asks for; or this one does.
+fn frees_something(input: &HintInput<'_>) -> bool {
+    let Change::Pod { old: Some(old), new } = input.change else { return true };
+    let Some(new) = new else { return !old.node.is_empty() || !old.nominated.is_empty() };
+    let (before, after) = (&old.class.requests.amounts, &new.class.requests.amounts);
+    let mut wanted = input.pod.class.requests.amounts.iter().filter(|(_, units)| *units > 0);
+    input.is_own() || !new.node.is_empty() && wanted.any(|(id, _)| before.get(id) > after.get(id))
 }
 
 struct Fit {
@@ -68,16 +89,34 @@ impl Fit {
             || self.args.ignored_groups.iter().any(|ignored| !group.is_empty() && **ignored == *group)
     }
 
+    /// What is checked of the pod's requests.
+    fn checked<'a>(
+        &'a self,
+        class: &'a Class,
+        table: &'a ResourceTable,
+    ) -> impl Iterator<Item = (ResourceId, i64)> + 'a {
+        let asked = class.requests.amounts.iter().filter(|(_, units)| *units > 0);
+        asked.filter(|(id, _)| match *id {
+            ResourceId::CPU | ResourceId::MEMORY | ResourceId::EPHEMERAL_STORAGE => true,
+            id => columns::is_scalar(table.name(id)) && !self.is_ignored(table.name(id)),
+        })
+    }
+
+    /// A node came that could take the pod if it were empty, or one became large enough.
+    fn is_enlarged(&self, input: &HintInput<'_>) -> bool {
+        let Change::Node { old, new: Some(new) } = input.change else { return true };
+        let wanted = || self.checked(&input.pod.class, &input.cluster.resources);
+        let has_room = new.allocatable.get(ResourceId::PODS) >= 1
+            && wanted().all(|(id, units)| units <= new.allocatable.get(id));
+        let Some(old) = old else { return has_room };
+        let has_more = |id: ResourceId| new.allocatable.get(id) > old.allocatable.get(id);
+        has_room && (has_more(ResourceId::PODS) || wanted().any(|(id, _)| has_more(id)))
+    }
+
     /// What the pod asks of a node, in the order shortages are named. Scalars in the order of their names.
     fn wanted(&self, cluster: &Cluster, class: &Class) -> Vec<(ResourceId, i64)> {
         let table = &cluster.resources;
-        let asked = class.requests.amounts.iter().filter(|(_, units)| *units > 0);
-        let mut wanted: Vec<(ResourceId, i64)> = asked
-            .filter(|(id, _)| match *id {
-                ResourceId::CPU | ResourceId::MEMORY | ResourceId::EPHEMERAL_STORAGE => true,
-                id => columns::is_scalar(table.name(id)) && !self.is_ignored(table.name(id)),
-            })
-            .collect();
+        let mut wanted: Vec<(ResourceId, i64)> = self.checked(class, table).collect();
         let rank = |id: ResourceId| match id {
             ResourceId::CPU => 0,
             ResourceId::MEMORY => 1,
@@ -181,7 +220,7 @@ impl Score for Fit {
                 _ if asked == 0 && columns::is_scalar(name) => return None,
                 _ => node.requested(id).saturating_add(asked),
             };
-            (allocatable > 0).then_some((requested, allocatable, *weight))
+            (allocatable > 0).then_some((requested.max(0), allocatable, *weight))
         });
         self.args.strategy.score(amounts)
     }

@@ -5,14 +5,31 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::cluster::Cluster;
+use crate::framework::event::{Action, Resource};
+use crate::framework::hint::Registration;
 use crate::framework::parts::FilterPart;
-use crate::framework::{Cycle, Demand, Filter, Hooks, NodeView, Scope, Sieve, Status};
+use crate::framework::{
+    Change, Cycle, Demand, Filter, HintInput, Hooks, NodeView, Scope, Sieve, Status, wakes_if,
+};
 use crate::pod::Class;
 
 pub const NAME: &str = "NodeUnschedulable";
 
 pub fn build() -> Hooks {
-    Hooks::new(NAME).filter(Arc::new(NodeUnschedulable))
+    Hooks::new(NAME).filter(Arc::new(NodeUnschedulable)).woken_by(vec![
+        Registration::with(Resource::Node, Action::ADD | Action::UPDATE_NODE_TAINT, wakes_if(after_node)),
+        Registration::with(Resource::Pod, Action::UPDATE_POD_TOLERATION, wakes_if(after_toleration)),
+    ])
+}
+
+/// A node that pods may go to came, or one was opened again.
+fn after_node(input: &HintInput<'_>) -> bool {
+    let Change::Node { old, new: Some(new) } = input.change else { return true };
+    !new.is_unschedulable && old.as_ref().is_none_or(|old| old.is_unschedulable)
+}
+
+fn after_toleration(input: &HintInput<'_>) -> bool {
+    input.is_own() && is_tolerated(&input.pod.class)
 }
 
 struct NodeUnschedulable;

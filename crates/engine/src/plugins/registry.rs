@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use koord_api::selector::{NodeSelector, PreferredTerms};
 
 use super::{
-    balanced_allocation, image_locality, inter_pod_affinity, node_affinity, node_name, node_ports,
-    node_resources_fit, node_unschedulable, pod_topology_spread, taint_toleration,
+    balanced_allocation, default_preemption, dynamic_resources, image_locality, inter_pod_affinity,
+    node_affinity, node_name, node_ports, node_resources_fit, node_resources_fit_plus, node_unschedulable,
+    node_volume_limits, pod_topology_spread, scarce_resource_avoidance, scheduling_gates, scheduling_hint,
+    taint_toleration, volume_binding, volume_restrictions, volume_zone,
 };
 use crate::framework::{Hooks, PluginName};
 use crate::profile::Profile;
@@ -63,12 +65,20 @@ const NAME_ONLY: &[&str] = &["PrioritySort", "DefaultBinder", "DefaultPreBind"];
 /// One plugin with its arguments; none when it is not built.
 fn build(name: &str, args: &Args) -> Option<Hooks> {
     Some(match name {
+        scheduling_gates::NAME => scheduling_gates::build(),
+        node_resources_fit_plus::NAME => node_resources_fit_plus::build(&args.node_resources_fit_plus),
+        scarce_resource_avoidance::NAME => scarce_resource_avoidance::build(&args.scarce_resource_avoidance),
+        scheduling_hint::NAME => scheduling_hint::build(args.scheduling_hint),
         node_unschedulable::NAME => node_unschedulable::build(),
         node_name::NAME => node_name::build(),
-        taint_toleration::NAME => taint_toleration::build(taint_toleration::Wording::Plain),
+        taint_toleration::NAME => taint_toleration::build(args.taint_toleration.wording),
         node_affinity::NAME => node_affinity::build(added(&args.node_affinity)),
         node_ports::NAME => node_ports::build(),
         node_resources_fit::NAME => node_resources_fit::build(fit(&args.node_resources_fit)),
+        volume_restrictions::NAME => volume_restrictions::build(),
+        node_volume_limits::NAME => node_volume_limits::build(),
+        volume_binding::NAME => volume_binding::build(&args.volume_binding),
+        volume_zone::NAME => volume_zone::build(),
         pod_topology_spread::NAME => {
             pod_topology_spread::build(&args.pod_topology_spread.default_constraints)
         }
@@ -83,6 +93,8 @@ fn build(name: &str, args: &Args) -> Option<Hooks> {
             balanced_allocation::build(names.collect())
         }
         image_locality::NAME => image_locality::build(),
+        default_preemption::NAME => default_preemption::build(&args.default_preemption),
+        dynamic_resources::NAME => dynamic_resources::build(),
         _ => return None,
     })
 }

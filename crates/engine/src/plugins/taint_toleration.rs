@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::cluster::{Cluster, Row};
+use crate::cluster::{Cluster, Node, Row};
+use crate::framework::event::{Action, Resource};
+use crate::framework::hint::Registration;
 use crate::framework::hooks::normalize_by_max;
 use crate::framework::parts::{FilterPart, Normal, ScorePart};
 use crate::framework::{
-    Code, Cycle, Demand, Facts, Filter, Hooks, NodeView, Reason, Scope, Score, Sieve, Status,
+    Change, Code, Cycle, Demand, Facts, Filter, HintInput, Hooks, NodeView, Reason, Scope, Score, Sieve,
+    Status, wakes_if,
 };
 use crate::pod::Class;
 
@@ -17,16 +20,26 @@ pub const NAME: &str = "TaintToleration";
 /// How a refusal reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wording {
-    /// As kube-scheduler up to 1.34, with the taint: tools and people use it.
-    #[default]
-    Named,
     /// As kube-scheduler 1.35.
+    #[default]
     Plain,
+    /// As kube-scheduler up to 1.34, with the taint: tools and people use it.
+    Named,
 }
 
 pub fn build(wording: Wording) -> Hooks {
     let plugin = Arc::new(TaintToleration { wording });
-    Hooks::new(NAME).filter(plugin.clone()).score(plugin)
+    Hooks::new(NAME).filter(plugin.clone()).score(plugin).woken_by(vec![
+        Registration::with(Resource::Node, Action::ADD | Action::UPDATE_NODE_TAINT, wakes_if(after_node)),
+        Registration::with(Resource::Pod, Action::UPDATE_POD_TOLERATION, wakes_if(|input| input.is_own())),
+    ])
+}
+
+/// A node that the pod tolerates came, or one changed into such a node.
+fn after_node(input: &HintInput<'_>) -> bool {
+    let Change::Node { old, new: Some(new) } = input.change else { return true };
+    let is_tolerated = |node: &Node| untolerated(&input.pod.class, &node.taints).is_none();
+    is_tolerated(new) && !old.as_deref().is_some_and(is_tolerated)
 }
 
 struct TaintToleration {

@@ -13,6 +13,7 @@ use koord_api::transform::PodTransform;
 
 use super::term::{PodSet, PodTerm, SpreadConstraint, WeightedTerm, all_of};
 use super::{Class, HostPort, NodeHint, Owner, Pod, PodKey, Told, Toleration, Volume};
+use crate::cluster::storage::migration::is_managed;
 use crate::intern::{Names, Sym};
 use crate::requests;
 
@@ -225,6 +226,17 @@ fn volume(volume: &core::Volume) -> Option<Volume> {
             image: disk.image.as_str().into(),
             read_only: disk.read_only.unwrap_or(false),
         });
+    }
+    if let Some(disk) = &volume.azure_disk {
+        // Other kinds have no driver, so nothing counts them.
+        let has_driver = disk.kind.as_deref().is_none_or(is_managed);
+        return has_driver.then(|| Volume::AzureDisk { uri: disk.disk_uri.as_str().into() });
+    }
+    if let Some(disk) = &volume.cinder {
+        return Some(Volume::Cinder { id: disk.volume_id.as_str().into() });
+    }
+    if let Some(disk) = &volume.portworx_volume {
+        return Some(Volume::Portworx { id: disk.volume_id.as_str().into() });
     }
     volume.csi.as_ref().map(|csi| Volume::Csi { driver: csi.driver.as_str().into() })
 }

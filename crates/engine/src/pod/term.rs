@@ -1,5 +1,6 @@
 //! Terms about other pods: who is meant, and over which topology.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use koord_api::selector::Selector;
@@ -58,14 +59,25 @@ impl PodSet {
     }
 }
 
-/// The pods that every term speaks of; none without terms.
-pub fn all_of(terms: &[PodTerm]) -> Option<Arc<PodSet>> {
-    match terms {
-        [] => None,
-        [one] => Some(one.pods.clone()),
-        [first, rest @ ..] => {
-            let and = rest.iter().map(|term| term.pods.clone()).collect();
-            Some(Arc::new(PodSet { and, ..(*first.pods).clone() }))
+/// The keys of terms, each once. Few, however many terms there are.
+pub fn keys(terms: &[PodTerm]) -> Vec<Sym> {
+    let mut keys: Vec<Sym> = Vec::new();
+    for term in terms {
+        if !keys.contains(&term.topology_key) {
+            keys.push(term.topology_key);
         }
     }
+    keys
+}
+
+/// The pods that every term speaks of; none without terms.
+pub fn all_of(terms: &[PodTerm]) -> Option<Arc<PodSet>> {
+    let mut seen: HashSet<&PodSet> = HashSet::new();
+    let mut sets = terms.iter().map(|term| &term.pods).filter(|pods| seen.insert(pods));
+    let first = sets.next()?;
+    let rest: Box<[Arc<PodSet>]> = sets.cloned().collect();
+    Some(match rest.is_empty() {
+        true => first.clone(),
+        false => Arc::new(PodSet { and: rest, ..(**first).clone() }),
+    })
 }

@@ -14,6 +14,7 @@ mod quota;
 mod reservation;
 
 mod spread;
+mod taint;
 mod volume;
 
 pub use affinity::{InterPodAffinityArgs, NodeAffinityArgs};
@@ -30,6 +31,7 @@ pub use preemption::{CandidateLimits, DefaultPreemptionArgs};
 pub use quota::{ElasticQuotaArgs, HookPlugin};
 pub use reservation::{PreAllocation, ReservationArgs, SelectorIndex};
 pub use spread::{DefaultConstraints, PodTopologySpreadArgs};
+pub use taint::TaintTolerationArgs;
 pub use volume::VolumeBindingArgs;
 
 /// The arguments of every plugin that takes some.
@@ -41,6 +43,7 @@ pub struct Args {
     pub node_resources_fit: NodeResourcesFitArgs,
     pub balanced_allocation: BalancedAllocationArgs,
     pub pod_topology_spread: PodTopologySpreadArgs,
+    pub taint_toleration: TaintTolerationArgs,
     pub volume_binding: VolumeBindingArgs,
     pub load_aware_scheduling: LoadAwareSchedulingArgs,
     pub node_numa_resource: NodeNumaResourceArgs,

@@ -52,8 +52,7 @@ impl Diagnosis {
 
     /// Those of them whose event wakes the pod at once.
     pub fn pending(&self) -> Vec<PluginName> {
-        let nodes = self.nodes.tally().into_iter().map(|(status, _)| status);
-        let all = self.pod.iter().chain(nodes);
+        let all = self.pod.iter().chain(self.refusals().map(|(status, _)| status));
         all.filter(|status| status.code == Code::Pending).map(|status| status.plugin).collect()
     }
 

@@ -81,6 +81,9 @@ impl Memory {
                 }));
             }
         }
+        if promises.is_anything_preferred() {
+            return None;
+        }
         self.attempts += 1;
         match self.way(framework, &cycle, &promises, skipped) {
             Way::Standing(at) => {
@@ -225,7 +228,18 @@ struct Promises<'a> {
 impl<'a> Promises<'a> {
     fn new(attempt: &Attempt<'a>, cluster: &'a Cluster, pod: &'a Arc<Pod>) -> Promises<'a> {
         let (framework, nominated) = (attempt.framework, attempt.nominated);
-        Promises { framework, cluster, pod, nominated, own_row: attempt.nominated_row, prepared: None }
+        Promises { framework, cluster, pod, nominated, own_row: nominated.row_of(&pod.uid), prepared: None }
+    }
+
+    /// Whether a plugin would rather have some nodes than others, and so wants them tried first.
+    fn is_anything_preferred(&mut self) -> bool {
+        let plugins = || self.framework.pre_filters.iter().filter_map(|hooks| hooks.prefer.as_ref());
+        if plugins().next().is_none() {
+            return false;
+        }
+        let framework = self.framework;
+        let mut plugins = framework.pre_filters.iter().filter_map(|hooks| hooks.prefer.as_ref());
+        self.prepared().is_ok_and(|(cycle, _)| plugins.any(|plugin| !plugin.prefer(cycle).is_empty()))
     }
 
     /// Whether others have been promised the row before.

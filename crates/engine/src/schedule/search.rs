@@ -1,8 +1,9 @@
 //! Which nodes can take the pod.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Attempt, Framework, LeftOut, Nominated, Sampling};
+use super::{Attempt, Framework, Lack, LeftOut, Nominated, Room, Sampling};
 use crate::cluster::Row;
 use crate::framework::{Code, Cycle, Delta, NodeView, PluginName, Preparation, Sieve, Status};
 use crate::pod::Pod;
@@ -124,6 +125,9 @@ pub(super) fn run(
     if let Some(found) = nominated_first(attempt, cycle, prepared) {
         return Ok(found);
     }
+    if let Some(found) = preferred_first(attempt, cycle, prepared) {
+        return Ok(found);
+    }
     let candidates: Vec<Row> = match &prepared.only {
         None => attempt.order.to_vec(),
         // Where all are looked at and the pick is random, the order decides nothing.
@@ -184,28 +188,61 @@ pub(super) fn nominated_first(
     Some(Found { feasible: vec![row], sieve: Sieve::default(), left_out: LeftOut::default() })
 }
 
+/// The first node that a plugin would rather have and that takes the pod. Spec: scheduler-core 9.7.
+fn preferred_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared) -> Option<Found> {
+    let plugins = attempt.framework.pre_filters.iter().filter_map(|hooks| hooks.prefer.as_ref());
+    let mut rows = plugins.flat_map(|plugin| plugin.prefer(cycle));
+    let row = rows.find(|row| {
+        let is_candidate = prepared.only.as_ref().is_none_or(|only| only.contains(row));
+        let takes_it = || {
+            let (framework, nominated) = (attempt.framework, attempt.nominated);
+            framework.check_beside_nominated(nominated, prepared, cycle, *row, &Delta::default()).is_ok()
+        };
+        is_candidate && takes_it()
+    })?;
+    Some(Found { feasible: vec![row], sieve: Sieve::default(), left_out: LeftOut::default() })
+}
+
 fn filter(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sieve: &mut Sieve) {
-    let mut held_back = Vec::new();
-    let order = sieve.left().to_vec();
-    if !attempt.nominated.is_empty() {
-        held_back = sieve.set_aside(|row| attempt.nominated.before(cycle.pod, row).next().is_some());
+    let Attempt { framework, nominated, .. } = attempt;
+    if nominated.is_empty() {
+        return sift(framework, cycle, prepared, sieve, |_, _| {});
     }
-    for hooks in attempt.framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
+    let check = |row| framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default());
+    if let Some(room) = Room::of(framework, prepared, cycle, nominated) {
+        // Whoever fits beside the promises fits without them, so only those who do not are taken out here.
+        return sift(framework, cycle, prepared, sieve, |filter, sieve| {
+            if filter == room.filter {
+                let lack = |row| room.lack_beside_promised(row).map(|Lack(bits)| bits);
+                sieve.retain_by_cause(lack, |row| check(row).err());
+            }
+        });
+    }
+    let order = sieve.left().to_vec();
+    let held_back = sieve.set_aside(|row| nominated.before(cycle.pod, row).next().is_some());
+    sift(framework, cycle, prepared, sieve, |_, _| {});
+    if held_back.is_empty() {
+        return;
+    }
+    held_back.into_iter().for_each(|row| sieve.judge(row, check(row)));
+    // Back to visiting order, which decides among equals.
+    let places: HashMap<Row, usize> = order.into_iter().zip(0..).collect();
+    sieve.sort_left_by_key(|row| places.get(&row).copied());
+}
+
+/// Asks the filters in order; `first` has its say before each.
+fn sift(
+    framework: &Framework,
+    cycle: &Cycle<'_>,
+    prepared: &Prepared,
+    sieve: &mut Sieve,
+    first: impl Fn(PluginName, &mut Sieve),
+) {
+    for hooks in framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
         if let Some(plugin) = &hooks.filter {
+            first(hooks.name, sieve);
             plugin.sift(cycle, sieve);
         }
-    }
-    for row in held_back {
-        let verdict = attempt.framework.check_beside_nominated(
-            attempt.nominated,
-            prepared,
-            cycle,
-            row,
-            &Delta::default(),
-        );
-        sieve.judge(row, verdict);
-        // Back to visiting order, which decides among equals.
-        sieve.sort_left_by_key(|row| order.iter().position(|known| *known == row));
     }
 }
 

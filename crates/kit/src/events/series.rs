@@ -31,6 +31,7 @@ pub struct SeriesBook {
     controller: String,
     instance: String,
     events: Lru<Key, Entry>,
+    by_text: bool,
 }
 
 #[derive(Debug)]
@@ -39,7 +40,7 @@ struct Entry {
     written: Timestamp,
 }
 
-/// What makes two events the same; their texts may differ.
+/// What makes two events the same; their texts may differ, unless the book is one [`SeriesBook::by_text`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     kind: &'static str,
@@ -47,12 +48,24 @@ struct Key {
     reason: String,
     regarding: String,
     related: String,
+    text: String,
 }
 
 impl SeriesBook {
     pub fn new(controller: &str, instance: &str) -> SeriesBook {
         let (controller, instance) = (controller.to_owned(), instance.to_owned());
-        SeriesBook { controller, instance, events: Lru::new(ENTRIES_MAX) }
+        SeriesBook { controller, instance, events: Lru::new(ENTRIES_MAX), by_text: false }
+    }
+
+    /// Another text is another event. kube-scheduler has this by naming the object's version in each event, which
+    /// changes with the condition that holds the same text; for those who do not know the version.
+    pub fn by_text(self) -> SeriesBook {
+        SeriesBook { by_text: true, ..self }
+    }
+
+    /// An event that cannot repeat, made without being remembered.
+    pub fn single(&self, now: Timestamp, note: Note) -> Event {
+        self.event(now, note)
     }
 
     /// What to do about a note.
@@ -63,6 +76,7 @@ impl SeriesBook {
             reason: note.reason.clone(),
             regarding: reference_key(&note.regarding),
             related: note.related.as_ref().map(reference_key).unwrap_or_default(),
+            text: if self.by_text { note.text.clone() } else { String::new() },
         };
         if let Some(entry) = self.events.get_mut(&key) {
             let count = entry.event.series.as_ref().map_or(1, |series| series.count);

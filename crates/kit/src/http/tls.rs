@@ -16,8 +16,8 @@ pub struct TlsFiles {
 }
 
 struct Inner {
-    cert: PathBuf,
-    key: PathBuf,
+    /// None when the pair was made in memory and never changes.
+    files: Option<(PathBuf, PathBuf)>,
     /// What the files held when they last made sense, and the acceptor made of it.
     current: Mutex<Current>,
 }
@@ -44,17 +44,26 @@ impl TlsFiles {
         let (cert, key) = (cert.into(), key.into());
         let bytes = (read(&cert)?, read(&key)?);
         let acceptor = build(&cert, &key, &bytes)?;
-        Ok(TlsFiles {
-            inner: Arc::new(Inner { cert, key, current: Mutex::new(Current { bytes, acceptor }) }),
-        })
+        let current = Mutex::new(Current { bytes, acceptor });
+        Ok(TlsFiles { inner: Arc::new(Inner { files: Some((cert, key)), current }) })
+    }
+
+    /// A pair that is in no file, both as PEM: for servers that nobody gave a certificate.
+    pub fn in_memory(cert: &str, key: &str) -> Result<TlsFiles, TlsError> {
+        let bytes = (cert.as_bytes().to_vec(), key.as_bytes().to_vec());
+        let nowhere = PathBuf::from("(in memory)");
+        let acceptor = build(&nowhere, &nowhere, &bytes)?;
+        let current = Mutex::new(Current { bytes, acceptor });
+        Ok(TlsFiles { inner: Arc::new(Inner { files: None, current }) })
     }
 
     /// The acceptor for a new connection. Two small files are read each time, which costs microseconds and needs no
     /// watcher; a half-written pair leaves the last good one in use.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        let Inner { cert, key, current } = &*self.inner;
-        let fresh = read(cert).and_then(|cert_bytes| Ok((cert_bytes, read(key)?)));
+        let Inner { files, current } = &*self.inner;
         let mut current = current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Some((cert, key)) = files else { return current.acceptor.clone() };
+        let fresh = read(cert).and_then(|cert_bytes| Ok((cert_bytes, read(key)?)));
         match fresh {
             Ok(bytes) if bytes == current.bytes => {}
             Ok(bytes) => match build(cert, key, &bytes) {

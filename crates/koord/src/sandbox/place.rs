@@ -17,7 +17,7 @@ const DIR_VARIABLE: &str = "KOORD_SANDBOX_DIR";
 
 /// A folder that can have one sandbox.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     dir: PathBuf,
     /// What to add to a command so that it means this folder.
     flag: String,
@@ -25,10 +25,13 @@ pub(super) struct Place {
 
 /// What a running sandbox says of itself, once it is ready.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Running {
-    pub(super) pid: u32,
-    pub(super) server: String,
-    pub(super) kubeconfig: PathBuf,
+pub(crate) struct Running {
+    pub(crate) pid: u32,
+    pub(crate) server: String,
+    pub(crate) kubeconfig: PathBuf,
+    /// Where its scheduler serves plain HTTP; None where it runs without one.
+    #[serde(default)]
+    pub(crate) scheduler: Option<String>,
 }
 
 /// The folder is ours until this is dropped.
@@ -37,7 +40,7 @@ pub(super) struct Held {
 }
 
 impl Place {
-    pub(super) fn new(dir: Option<&Path>) -> Result<Place> {
+    pub(crate) fn new(dir: Option<&Path>) -> Result<Place> {
         if let Some(dir) = dir {
             let dir = std::path::absolute(dir).with_context(|| format!("--dir {}", dir.display()))?;
             let flag = format!(" --dir {}", quoted(&dir));
@@ -62,7 +65,7 @@ impl Place {
         format!("koord sandbox {command}{}", self.flag)
     }
 
-    pub(super) fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
 
@@ -106,7 +109,7 @@ impl Place {
     }
 
     /// The sandbox that runs here and is ready.
-    pub(super) fn running(&self) -> Option<Running> {
+    pub(crate) fn running(&self) -> Option<Running> {
         let text = fs::read(self.state()).ok().filter(|_| self.is_held())?;
         serde_json::from_slice(&text).ok()
     }
@@ -188,7 +191,7 @@ mod tests {
         let held = place.hold().unwrap().unwrap();
         assert!(place.hold().unwrap().is_none() && place.is_held());
         assert!(place.must_run().unwrap_err().to_string().contains("still starting"));
-        let running = Running { pid: 1, server: "s".into(), kubeconfig: place.kubeconfig() };
+        let running = Running { pid: 1, server: "s".into(), kubeconfig: place.kubeconfig(), scheduler: None };
         place.announce(&running).unwrap();
         assert_eq!(place.running().unwrap().server, "s");
         drop(held);

@@ -24,6 +24,7 @@ pub(super) fn status(place: &Place, running: &Running, answer: &Value) -> String
         ("process", format!("{}, since {}", running.pid, answer["started"].as_str().unwrap_or_default())),
         ("folder", place.dir().display().to_string()),
         ("kubeconfig", running.kubeconfig.display().to_string()),
+        ("scheduler", running.scheduler.clone().unwrap_or_else(|| "none".to_owned())),
         ("nodes", counts(&answer["nodes"])),
         ("pods", counts(&answer["pods"])),
         ("objects", format!("{objects} of {kinds} kinds, revision {}", number(&answer["revision"]))),
@@ -46,19 +47,27 @@ pub(super) fn restored(outcome: &Restored) -> String {
     text
 }
 
-/// What to type once a sandbox is up.
-pub(super) fn next_steps(place: &Place, running: &Running, is_foreground: bool) -> String {
+/// What to type once a sandbox is up; `more` are commands of a demonstration.
+pub(super) fn next_steps(place: &Place, running: &Running, is_foreground: bool, more: &[String]) -> String {
     let end = match is_foreground {
         true => format!("Ctrl-C ends it; so does `{}` from another terminal.", place.command("down")),
         false => format!("`{}` ends it.", place.command("down")),
     };
-    format!(
-        "\nNext:\n  export KUBECONFIG={}\n  kubectl get nodes\n  {}\n  {}\n  {}\n\n{end}\n",
-        quoted(&running.kubeconfig),
-        place.command("status"),
-        place.command("node fail node-0"),
-        place.command("save cluster.json"),
-    )
+    let mut commands: Vec<String> = alias().into_iter().collect();
+    commands.push(format!("export KUBECONFIG={}", quoted(&running.kubeconfig)));
+    commands.push("kubectl get nodes".to_owned());
+    commands.extend_from_slice(more);
+    commands.extend(["status", "node fail node-0", "save cluster.json"].map(|words| place.command(words)));
+    let commands: String = commands.iter().map(|command| format!("  {command}\n")).collect();
+    format!("\nNext:\n{commands}\n{end}\n")
+}
+
+/// Commands are told as `koord …`; where no shell finds that, it is first given a meaning.
+fn alias() -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_found = std::env::split_paths(&path).any(|folder| folder.join("koord").is_file());
+    let program = std::env::current_exe().ok().filter(|_| !is_found)?;
+    Some(format!("alias koord={}", quoted(&program)))
 }
 
 #[cfg(test)]
@@ -71,10 +80,12 @@ mod tests {
     fn status_fits_a_screen() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::new(Some(dir.path())).unwrap();
-        let running = Running { pid: 7, server: "https://h:1".into(), kubeconfig: "/k".into() };
+        let scheduler = Some("http://h:2".to_owned());
+        let running = Running { pid: 7, server: "https://h:1".into(), kubeconfig: "/k".into(), scheduler };
         let answer = json!({"started": "then", "kubernetes": "v1.35.4", "revision": 9,
             "nodes": {"ready": 3, "failed": 1}, "pods": {}, "objects": {"nodes": 4, "leases.coordination.k8s.io": 4}});
         let text = status(&place, &running, &answer);
+        assert!(text.contains("scheduler   http://h:2\n"), "{text}");
         assert!(
             text.contains(
                 "nodes       1 failed, 3 ready\npods        none\nobjects     8 of 2 kinds, revision 9\n"

@@ -15,7 +15,9 @@ use koord_sandbox::cluster::{Cluster, Options, Step, Wanted};
 use koord_sandbox::dump::Dump;
 
 use super::place::{Held, Place, Running, quoted, write_kubeconfig};
+use super::scheduler::Scheduler;
 use super::{read_input, say, text};
+use crate::demo::{self, Play, Scenario};
 
 /// Nodes when nobody says how many.
 const NODES_DEFAULT: u32 = 3;
@@ -39,11 +41,20 @@ pub(super) struct Up {
     /// Leave out the workload controllers
     #[arg(long)]
     no_controllers: bool,
+    /// Who places pods: `koord`, or `none` to bring your own
+    #[arg(long, value_name = "WHO", value_parser = ["koord", "none"], default_value = "koord")]
+    scheduler: String,
     /// How many times faster than real the pods' behaviour runs: run times, failures, usage
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
     speed: f64,
+    /// Play a scenario once it is up, then stay; without a file the built-in one, which brings 100 nodes in 3 zones
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    demo: Option<Option<PathBuf>>,
+    /// End after the demo, successfully only if every step reached its expected state
+    #[arg(long, requires = "demo")]
+    exit_after_demo: bool,
     /// Run in the background and return once the sandbox is ready
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "exit_after_demo")]
     detach: bool,
     /// More log lines, on standard error
     #[arg(short, long, value_name = "LEVEL", default_value_t = 0)]
@@ -85,15 +96,19 @@ impl NodeFlags {
 impl Up {
     pub(super) fn run(&self, place: &Place) -> Result<()> {
         // Mistakes in flags and files are told before anything starts.
+        let scenario = self.demo.as_ref().map(|file| demo::load(file.as_deref())).transpose()?;
         let mut wanted = self.nodes.wanted()?;
         if wanted.is_nothing() && self.from.is_none() {
-            wanted.nodes = Some(NODES_DEFAULT);
+            match scenario.as_ref().map(|scenario| scenario.shapes.as_slice()) {
+                None | Some([]) => wanted.nodes = Some(NODES_DEFAULT),
+                Some(shapes) => wanted.shapes = shapes.to_vec(),
+            }
         }
         let pools = wanted.pools().map_err(anyhow::Error::msg)?;
-        let Some(held) = place.hold()? else { return self.find(place) };
+        let Some(held) = place.hold()? else { return self.find(place, scenario.as_ref()) };
         if self.detach {
             drop(held);
-            return self.detach(place);
+            return self.detach(place, scenario.as_ref());
         }
         let from = self.from.as_deref().map(read_dump).transpose()?;
         let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
@@ -107,22 +122,36 @@ impl Up {
             ..Options::default()
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(self.serve(place, options, held))
+        runtime.block_on(self.serve(place, options, scenario.as_ref(), held))
     }
 
     /// Runs until Ctrl-C, SIGTERM or `down`.
-    async fn serve(&self, place: &Place, options: Options, _held: Held) -> Result<()> {
+    async fn serve(
+        &self,
+        place: &Place,
+        options: Options,
+        scenario: Option<&Scenario>,
+        _held: Held,
+    ) -> Result<()> {
         log::init(&LogOptions { verbosity: self.verbosity, ..LogOptions::default() })?;
         let shutdown = Shutdown::on_signals()?;
         let begun = Instant::now();
         say("Starting a sandbox:")?;
-        let mut progress = |step: Step| {
-            let _ = say(&format!("  {:<60}{:>6.2} s", describe(&step), begun.elapsed().as_secs_f64()));
+        let mut progress = |what: Step| {
+            let _ = say(&step(&describe(&what), begun));
         };
         let stop = shutdown.token();
         let cluster = tokio::select! {
             started = Cluster::start(options, &mut progress) => started?,
             () = stop.cancelled() => return say("Stopped while starting."),
+        };
+        let scheduler = match self.scheduler.as_str() {
+            "none" => None,
+            _ => {
+                let started = Scheduler::start(cluster.kubeconfig()).await?;
+                let _ = say(&step(&format!("scheduler at {}", started.address()), begun));
+                Some(started)
+            }
         };
         let mut kubeconfigs = vec![place.kubeconfig()];
         if let Some(path) = &self.kubeconfig {
@@ -136,6 +165,7 @@ impl Up {
             pid: std::process::id(),
             server: format!("https://{}", cluster.address()),
             kubeconfig: kubeconfigs.last().cloned().unwrap_or_default(),
+            scheduler: scheduler.as_ref().map(Scheduler::address),
         };
         place.announce(&running)?;
         say(&format!(
@@ -143,20 +173,80 @@ impl Up {
             begun.elapsed().as_secs_f64(),
             quoted(&running.kubeconfig)
         ))?;
-        if !self.detached {
-            say(&text::next_steps(place, &running, true))?;
-        }
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = cluster.stop_ordered() => {}
-        }
+        let stopped = async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = cluster.stop_ordered() => {}
+            }
+        };
+        let shown = self.show(place, &running, scenario, stopped).await;
         place.withdraw(&kubeconfigs, &content);
+        if let Some(scheduler) = scheduler {
+            scheduler.stop().await;
+        }
         cluster.stop().await;
-        say("The sandbox has stopped; nothing of it is left.")
+        say("The sandbox has stopped; nothing of it is left.")?;
+        shown
+    }
+
+    /// From ready to the end: the demo where one is wanted, what to type next, and waiting.
+    async fn show(
+        &self,
+        place: &Place,
+        running: &Running,
+        scenario: Option<&Scenario>,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<()> {
+        // In the background nobody reads; there the process that was called plays the demo.
+        if self.detached {
+            stopped.await;
+            return Ok(());
+        }
+        let mut stopped = std::pin::pin!(stopped);
+        let mut has_ended = false;
+        if let Some(scenario) = scenario {
+            let ended = async {
+                stopped.as_mut().await;
+                has_ended = true;
+            };
+            let played = demo::play(scenario, &self.play(running, true), ended).await;
+            if self.exit_after_demo || has_ended {
+                return played;
+            }
+            if let Err(error) = played {
+                say(&format!("The demo: {error:#}"))?;
+            }
+        }
+        say(&text::next_steps(place, running, true, commands(scenario)))?;
+        stopped.await;
+        Ok(())
+    }
+
+    fn play(&self, running: &Running, keeps: bool) -> Play {
+        Play {
+            kubeconfig: running.kubeconfig.to_string_lossy().into_owned(),
+            scheduler: running.scheduler.clone(),
+            scheduler_name: None,
+            keeps,
+        }
+    }
+
+    /// Plays on a sandbox of another process, which stays as it is when this one is interrupted.
+    fn play_there(&self, running: &Running, scenario: Option<&Scenario>) -> Result<()> {
+        let Some(scenario) = scenario else { return Ok(()) };
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let played = runtime.block_on(async {
+            let stop = Shutdown::on_signals()?.token();
+            demo::play(scenario, &self.play(running, !self.exit_after_demo), stop.cancelled()).await
+        });
+        match played {
+            Err(error) if !self.exit_after_demo => say(&format!("The demo: {error:#}")),
+            played => played,
+        }
     }
 
     /// A second `up` finds the first.
-    fn find(&self, place: &Place) -> Result<()> {
+    fn find(&self, place: &Place, scenario: Option<&Scenario>) -> Result<()> {
         let running = wait_for(place, || place.is_held().then_some(()).context("the other one ended"))?;
         say(&format!(
             "A sandbox runs already in {} (process {}): {}\nKubeconfig: {}",
@@ -172,11 +262,12 @@ impl Up {
         {
             say("It stays as it is: the flags of this command have had no effect.")?;
         }
-        say(&text::next_steps(place, &running, false))
+        self.play_there(&running, scenario)?;
+        say(&text::next_steps(place, &running, false, commands(scenario)))
     }
 
     /// Starts the same command in the background and shows its progress until it is ready.
-    fn detach(&self, place: &Place) -> Result<()> {
+    fn detach(&self, place: &Place, scenario: Option<&Scenario>) -> Result<()> {
         let log = place.log();
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let program = std::env::current_exe().context("cannot find this program itself")?;
@@ -197,8 +288,14 @@ impl Up {
             }
         })?;
         shown.show()?;
-        say(&text::next_steps(place, &running, false))
+        self.play_there(&running, scenario)?;
+        say(&text::next_steps(place, &running, false, commands(scenario)))
     }
+}
+
+/// What a demonstration offers to try.
+fn commands(scenario: Option<&Scenario>) -> &[String] {
+    scenario.map_or(&[], |scenario| &scenario.next)
 }
 
 /// Above this a second holds more of a pod's life than a status can tell.
@@ -242,6 +339,11 @@ impl Follow {
         let _ = io::stdout().write_all(&text[..whole]);
         Ok(())
     }
+}
+
+/// A line of progress: what has come up, and when.
+fn step(what: &str, begun: Instant) -> String {
+    format!("  {what:<60}{:>6.2} s", begun.elapsed().as_secs_f64())
 }
 
 fn describe(step: &Step) -> String {

@@ -104,29 +104,21 @@ pub(crate) fn by_deletion(a: (&Pod, usize), b: (&Pod, usize), now: Timestamp) ->
         b.deletion_cost,
         Reverse(b_rank),
     ));
+    // Differs: upstream asks for the UID as soon as two times of one rank differ at all, which is no order (a before b
+    // before c before a); here restarts come first, and the UID decides at the end.
     first
-        .then_with(|| by_age(a.ready, b.ready, (a, b), now))
+        .then_with(|| age_rank(a.ready, now).cmp(&age_rank(b.ready, now)))
         .then_with(|| b.restarts.cmp(&a.restarts))
-        .then_with(|| by_age(a.created, b.created, (a, b), now))
+        .then_with(|| age_rank(a.created, now).cmp(&age_rank(b.created, now)))
+        .then_with(|| a.uid.cmp(&b.uid))
         .then_with(|| a.name.cmp(&b.name))
 }
 
-/// Younger before older, as far as their ages differ by a power of two; by UID within.
-fn by_age(
-    a: Option<Timestamp>,
-    b: Option<Timestamp>,
-    (pod_a, pod_b): (&Pod, &Pod),
-    now: Timestamp,
-) -> std::cmp::Ordering {
-    let (Some(a), Some(b)) = (a, b) else { return std::cmp::Ordering::Equal };
-    if a == b {
-        return std::cmp::Ordering::Equal;
-    }
-    let rank = |since: Timestamp| {
-        let age = now.duration_since(since).as_nanos();
-        if age <= 0 { -1 } else { i64::from(age.ilog2()) }
-    };
-    rank(a).cmp(&rank(b)).then_with(|| pod_a.uid.cmp(&pod_b.uid))
+/// Younger is less, as far as ages differ by a power of two; no time at all is least.
+fn age_rank(since: Option<Timestamp>, now: Timestamp) -> i64 {
+    let Some(since) = since else { return i64::MIN };
+    let age = now.duration_since(since).as_nanos();
+    if age <= 0 { -1 } else { i64::from(age.ilog2()) }
 }
 
 /// The fields read; everything else is skipped.
@@ -325,6 +317,33 @@ mod tests {
             let ((a_name, a, a_rank), (b_name, b, b_rank)) = (&pair[0], &pair[1]);
             let order = by_deletion((a, *a_rank), (b, *b_rank), now);
             assert!(order.is_lt(), "{a_name} before {b_name}");
+        }
+    }
+
+    /// Sorting by anything less than an order may end the process.
+    #[test]
+    fn who_goes_first_is_an_order() {
+        let mut pods = Vec::new();
+        for (i, ready) in [None, Some(10), Some(11), Some(900)].into_iter().enumerate() {
+            for (j, created) in [None, Some(5), Some(6)].into_iter().enumerate() {
+                for restarts in [0, 3] {
+                    let at = |s: Option<i64>| s.and_then(|s| Timestamp::from_second(s).ok());
+                    // UIDs that run against the times.
+                    let uid = format!("{}", (i * 7 + j * 5 + usize::from(restarts > 0) * 3) % 11).into();
+                    let (ready, created) = (at(ready), at(created));
+                    pods.push(Pod { ready, created, restarts, uid, phase: Phase::Running, ..Pod::default() });
+                }
+            }
+        }
+        let now = Timestamp::from_second(1000).unwrap();
+        let order = |a: &Pod, b: &Pod| by_deletion((a, 0), (b, 0), now);
+        for a in &pods {
+            for b in &pods {
+                assert_eq!(order(a, b), order(b, a).reverse(), "{a:?} {b:?}");
+                for c in pods.iter().filter(|c| order(a, b).is_lt() && order(b, c).is_lt()) {
+                    assert!(order(a, c).is_lt(), "{a:?} {b:?} {c:?}");
+                }
+            }
         }
     }
 }

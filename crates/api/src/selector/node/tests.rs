@@ -128,3 +128,38 @@ fn pods() {
         assert_eq!(pod(spec).matches(&LABELS, "n1"), Ok(want));
     }
 }
+
+#[test]
+fn one_condition_less() {
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "arch", "operator": "In", "values": ["s390x", "ppc"]}],
+         "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]},
+        {"matchExpressions": [{"key": "disk", "operator": "Exists"}]},
+    ]}}});
+    let spec =
+        json!({"containers": [], "nodeSelector": {"zone": "b", "rack": "r1"}, "affinity": affinity.clone()});
+    let required = RequiredNodeAffinity::of(&serde_json::from_value(spec).unwrap());
+    let gone: Vec<Relaxed> = required.relaxations().into_iter().map(|(gone, _)| gone).collect();
+    let selector = |text: &str| Relaxed::NodeSelector(text.to_owned());
+    let term = |text: &str| Relaxed::Affinity(text.to_owned());
+    let want = [
+        selector("rack=r1"),
+        selector("zone=b"),
+        term("arch in (ppc,s390x)"),
+        term("metadata.name=n9"),
+        term("disk"),
+        selector("rack=r1,zone=b"),
+        Relaxed::WholeAffinity,
+    ];
+    assert_eq!(gone, want);
+    let spec = json!({"containers": [], "affinity": affinity});
+    let required = RequiredNodeAffinity::of(&serde_json::from_value(spec).unwrap());
+    // Only without the last condition of a term, or without all, does the node match.
+    let matching: Vec<Relaxed> = required
+        .relaxations()
+        .into_iter()
+        .filter(|(_, left)| left.matches(&LABELS, "n1") == Ok(true))
+        .map(|(gone, _)| gone)
+        .collect();
+    assert_eq!(matching, [term("disk"), Relaxed::WholeAffinity]);
+}

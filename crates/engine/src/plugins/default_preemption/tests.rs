@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::schedule::tests::world::{Spec, World, pod};
 
-mod sums;
+mod agreement;
 
 /// What the preemptor gets: node and victims, or the text of preemption.
 fn outcome(world: &mut World, preemptor: &Spec) -> String {
@@ -182,16 +182,6 @@ fn ports_are_freed_by_their_holder() {
     let mut world = world(&[("a", "4", &[holder, other])]);
     let wants = pod("preemptor").priority(20).host_port(80);
     assert_eq!(outcome(&mut world, &wants), "a: holder", "scheduler-core#6.13.P17");
-}
-
-#[test]
-fn promises_to_lower_pods_are_taken_back() {
-    let mut world = world(&[("a", "1", &[one("v", 1)])]);
-    world.promise(&one("low", 5), "a");
-    world.promise(&one("equal", 20).cpu("0"), "a");
-    let preemption = world.unfit(&preemptor(20, "1"), None).preemption.unwrap();
-    let names: Vec<&str> = preemption.denominated.iter().map(|pod| &*pod.key.name).collect();
-    assert_eq!(names, ["low"], "scheduler-core#6.13.P18");
 }
 
 #[test]

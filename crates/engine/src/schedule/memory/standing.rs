@@ -210,7 +210,7 @@ impl Standing {
         if !self.assessor.is_of_rows() || !promises.are_before(row) {
             return self.assessor.refusal(framework, cycle, row);
         }
-        if promises.nominated.has(row, &cycle.pod.uid) {
+        if promises.own_row == Some(row) {
             self.judged_once.push(row);
         }
         let refused = promises.check(row).err()?;

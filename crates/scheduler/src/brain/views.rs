@@ -1,0 +1,209 @@
+//! What the engine knows, as people ask for it. Spec: scheduler-core 9.8, 8.2 and 11.8.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use koord_api::resource::{ResourceId, ResourceVector};
+use koord_engine::cluster::{Cluster, Row};
+use koord_engine::engine::{Engine, Queued};
+use koord_engine::pod::{Pod, Volume};
+use koord_engine::queue::QueueName;
+use koord_engine::time::Time;
+use serde_json::{Map, Value, json};
+
+/// A node under Koordinator's keys.
+pub(super) fn node(engine: &Engine, name: &str) -> Option<Value> {
+    let cluster = engine.cluster();
+    let row = cluster.row(name).filter(|row| cluster.node(*row).is_real)?;
+    let node = cluster.node(row);
+    let pods = &node.pods.all;
+    let names = |of: &dyn Fn(&Pod) -> bool| -> Vec<String> {
+        let mut names: Vec<String> =
+            pods.iter().filter(|pod| of(pod)).map(|pod| pod.key.to_string()).collect();
+        names.sort();
+        names
+    };
+    let has_affinity = |pod: &Pod| {
+        !pod.class.affinity.is_empty()
+            || !pod.class.anti_affinity.is_empty()
+            || !pod.class.preferred_pods.is_empty()
+    };
+    let images: Map<String, Value> = node
+        .images
+        .iter()
+        .map(|(name, size)| {
+            let nodes = cluster.image(*name).map_or(0, |image| image.nodes);
+            (cluster.names.text(*name).to_owned(), json!({"Size": size, "NumNodes": nodes}))
+        })
+        .collect();
+    let requested = cluster.requested(row);
+    let remaining = difference(&node.allocatable, &requested);
+    Some(json!({
+        "node": {
+            "name": node.name, "labels": node.labels, "annotations": node.annotations,
+            "taints": node.taints, "unschedulable": node.is_unschedulable,
+        },
+        "pods": names(&|_| true),
+        "podsWithAffinity": names(&has_affinity),
+        "podsWithRequiredAntiAffinity": names(&|pod| !pod.class.anti_affinity.is_empty()),
+        "usedPorts": used_ports(&node.pods.with_ports),
+        "requested": resource(cluster, &requested, pods.len()),
+        "nonZeroRequested": {
+            "MilliCPU": cluster.columns.nonzero_cpu[row.index()],
+            "Memory": cluster.columns.nonzero_memory[row.index()],
+        },
+        "remaining": resource(cluster, &remaining, allowed_pods(node.allocatable.get(ResourceId::PODS), pods.len())),
+        "allocatable": resource(cluster, &node.allocatable, allowed_pods(node.allocatable.get(ResourceId::PODS), 0)),
+        "imageStates": images,
+        "pvcRefCounts": claims(pods),
+        "generation": generation(cluster, row),
+    }))
+}
+
+fn allowed_pods(allowed: i64, used: usize) -> usize {
+    usize::try_from(allowed).unwrap_or(0).saturating_sub(used)
+}
+
+fn difference(a: &ResourceVector, b: &ResourceVector) -> ResourceVector {
+    let mut left = a.clone();
+    for (id, units) in b.iter() {
+        left.set(id, left.get(id).saturating_sub(units));
+    }
+    left
+}
+
+/// A list of amounts as Go shows its struct.
+fn resource(cluster: &Cluster, amounts: &ResourceVector, pods: usize) -> Value {
+    let named = [ResourceId::CPU, ResourceId::MEMORY, ResourceId::EPHEMERAL_STORAGE, ResourceId::PODS];
+    let scalars: BTreeMap<&str, i64> = amounts
+        .iter()
+        .filter(|(id, _)| !named.contains(id))
+        .map(|(id, units)| (cluster.resources.name(id), units))
+        .collect();
+    json!({
+        "MilliCPU": amounts.get(ResourceId::CPU),
+        "Memory": amounts.get(ResourceId::MEMORY),
+        "EphemeralStorage": amounts.get(ResourceId::EPHEMERAL_STORAGE),
+        "AllowedPodNumber": pods,
+        "ScalarResources": scalars,
+    })
+}
+
+fn used_ports(pods: &[std::sync::Arc<Pod>]) -> BTreeMap<String, Vec<Value>> {
+    let mut ports: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for port in pods.iter().flat_map(|pod| &pod.class.ports) {
+        let address = if port.address.is_empty() { "0.0.0.0" } else { &*port.address };
+        ports
+            .entry(address.to_owned())
+            .or_default()
+            .push(json!({"Protocol": port.protocol, "Port": port.port}));
+    }
+    ports
+}
+
+/// How many pods use each claim, by `namespace/name`.
+fn claims(pods: &[std::sync::Arc<Pod>]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for pod in pods {
+        for volume in &pod.class.volumes {
+            let claim = match volume {
+                Volume::Claim { claim, .. } => claim.to_string(),
+                Volume::Ephemeral { volume } => format!("{}-{volume}", pod.key.name),
+                _ => continue,
+            };
+            *counts.entry(format!("{}/{claim}", pod.key.namespace)).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// Grows with every change of any node; what matters is that it changes with this one.
+fn generation(cluster: &Cluster, row: Row) -> u64 {
+    let log = cluster.changes();
+    let kept = log.since(0).map(|rows| rows.collect::<Vec<Row>>()).unwrap_or_default();
+    let first = log.end().saturating_sub(u64::try_from(kept.len()).unwrap_or(0));
+    kept.iter()
+        .rposition(|changed| *changed == row)
+        .map_or(first, |at| first.saturating_add(u64::try_from(at).unwrap_or(0)).saturating_add(1))
+}
+
+const PARTS: [QueueName; 4] =
+    [QueueName::Active, QueueName::Backoff, QueueName::Unschedulable, QueueName::Gated];
+
+/// Every pod that waits, by the part of the queue that has it, and those that are being bound.
+pub(super) fn queue(engine: &Engine) -> Value {
+    let mut lists = Map::new();
+    for part in PARTS {
+        lists.insert(part.to_string(), engine.queued(part).iter().map(waiting).collect());
+    }
+    let mut binding: Vec<(String, &str)> =
+        engine.binding().map(|(pod, node)| (pod.key.to_string(), node)).collect();
+    binding.sort();
+    lists.insert(
+        "waiting".to_owned(),
+        binding.into_iter().map(|(pod, node)| json!({"pod": pod, "node": node})).collect(),
+    );
+    Value::Object(lists)
+}
+
+fn waiting(pod: &Queued) -> Value {
+    json!({
+        "namespace": &*pod.pod.key.namespace,
+        "name": pod.pod.key.name,
+        "uid": pod.pod.uid,
+        "schedulerName": pod.scheduler,
+        "priority": pod.priority,
+        "attempts": pod.attempts,
+        "since": pod.since.to_string(),
+        "firstAttempt": pod.first.map(|time| time.to_string()),
+        "unschedulablePlugins": pod.rejectors,
+        "gate": pod.gate.as_ref().map(|(plugin, reason)| json!({"plugin": plugin, "reason": reason})),
+        "nominatedNode": pod.nominated,
+        "message": pod.message,
+    })
+}
+
+/// Requests of every pod on a node, as a metrics page.
+pub(super) fn resources(engine: &Engine) -> String {
+    let cluster = engine.cluster();
+    let mut page = String::from(
+        "# HELP kube_pod_resource_request Resources requested by workloads on the cluster, broken down by pod.\n\
+         # TYPE kube_pod_resource_request gauge\n",
+    );
+    for held in cluster.all_held() {
+        let (pod, node) = (&held.pod, &cluster.node(held.row).name);
+        for (id, units) in pod.class.requests.amounts.iter() {
+            let name = cluster.resources.name(id);
+            let (amount, unit) = amount(id, name, units);
+            let _ = writeln!(
+                page,
+                "kube_pod_resource_request{{namespace=\"{}\",pod=\"{}\",node=\"{node}\",scheduler=\"{}\",\
+                 priority=\"{}\",resource=\"{name}\",unit=\"{unit}\"}} {amount}",
+                pod.key.namespace, pod.key.name, pod.class.scheduler, pod.class.priority
+            );
+        }
+    }
+    page
+}
+
+/// An amount in its base unit, and that unit.
+fn amount(id: ResourceId, name: &str, units: i64) -> (String, &'static str) {
+    if id == ResourceId::CPU {
+        let (whole, milli) = (units / 1000, units % 1000);
+        let text = format!("{whole}.{milli:03}");
+        return (text.trim_end_matches('0').trim_end_matches('.').to_owned(), "cores");
+    }
+    let is_bytes = id == ResourceId::MEMORY
+        || id == ResourceId::EPHEMERAL_STORAGE
+        || name.starts_with("hugepages-")
+        || name == "storage";
+    (units.to_string(), if is_bytes { "bytes" } else { "integer" })
+}
+
+/// Everything, for the log.
+pub(super) fn dump(engine: &Engine, now: Time) -> Value {
+    let cluster = engine.cluster();
+    let nodes: Vec<Value> =
+        cluster.visited().iter().filter_map(|row| node(engine, &cluster.node(*row).name)).collect();
+    json!({"time": now.to_string(), "nodes": nodes, "queue": queue(engine)})
+}

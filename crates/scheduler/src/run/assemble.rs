@@ -1,0 +1,394 @@
+//! All parts wired together, started in order, and ended in order.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use koord_kit::client::ClientError;
+use koord_kit::events::{EventType, Flavour, Note, recorder};
+use koord_kit::http::{Check, Health};
+use koord_kit::leader::{self, Ended, Leadership, LeaseLock, LostReason};
+use koord_kit::log::LogHandle;
+use koord_kit::metrics::{ClientMetrics, KitMetrics, Metrics};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{client_options, servers};
+use crate::brain::View;
+use crate::clock::Clock;
+use crate::config::{Election, SchedulerConfig};
+use crate::driver::{self, Desk, Letter};
+use crate::dump::Switches;
+use crate::events;
+use crate::flags::Options;
+use crate::load::{Limits, Load};
+use crate::metrics::SchedulerMetrics;
+use crate::monitor::Monitor;
+use crate::pipeline::{self, MayWrite, Means};
+use crate::serve::{Pages, Standing};
+use crate::watches::Watches;
+
+/// A leader whose term ended so long ago and who still runs is stuck.
+const WATCHDOG: Duration = Duration::from_secs(20);
+
+/// What a scheduler is started with.
+pub struct Setup {
+    pub options: Options,
+    pub config: SchedulerConfig,
+    pub cluster: kube::Config,
+    /// For `/debug/flags/v`.
+    pub log: Option<LogHandle>,
+}
+
+/// Why a scheduler did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("cannot build the engine: {0}")]
+    Engine(String),
+    #[error(transparent)]
+    Server(#[from] servers::ServerError),
+    #[error("cannot start the engine's thread")]
+    Thread(#[source] std::io::Error),
+    #[error("cannot listen for signals")]
+    Signal(#[source] std::io::Error),
+}
+
+/// How a scheduler ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It was asked to.
+    Stopped,
+    LostLease(LostReason),
+}
+
+/// A running scheduler.
+pub struct Running {
+    /// Where plain HTTP is served.
+    pub plain: Option<SocketAddr>,
+    pub secure: Option<SocketAddr>,
+    pub desk: Desk,
+    standing: Arc<Standing>,
+    task: JoinHandle<Ending>,
+}
+
+impl Running {
+    /// Whether pods are being scheduled by this process.
+    pub fn leads(&self) -> bool {
+        self.standing.leads() && self.standing.is_listed()
+    }
+
+    /// Waits for the end.
+    pub async fn ended(self) -> Ending {
+        // A task that was aborted or panicked has not been asked to stop, but there is no better word for it.
+        self.task.await.unwrap_or(Ending::Stopped)
+    }
+}
+
+/// Starts a scheduler; it ends when `stop` is cancelled or its lease is lost.
+pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, StartError> {
+    let engine = crate::brain::engine(&setup.config, &setup.options).map_err(StartError::Engine)?;
+    start_with(setup, engine, stop).await
+}
+
+async fn start_with<B: crate::brain::Brain>(
+    setup: Setup,
+    brain: B,
+    stop: CancellationToken,
+) -> Result<Running, StartError> {
+    let Setup { options, config, cluster, log } = setup;
+    let registry = Arc::new(Metrics::new());
+    let kit_metrics = KitMetrics::new(&registry);
+    let metrics = SchedulerMetrics::new(&registry);
+    let mut client_options = client_options(&config);
+    client_options.metrics = Some(ClientMetrics::new(&registry));
+    let connect = || koord_kit::client::client(cluster.clone(), &client_options);
+    let client = connect()?;
+    let tasks = TaskTracker::new();
+    let load = Arc::new(Load::new(Limits::default()));
+    let (notes, notes_worker) = events::notes(connect()?, load.clone());
+    let lead = Arc::new(Lead::default());
+    let (hands, worker, outcomes) = pipeline::pipeline(Means {
+        client: client.clone(),
+        load: load.clone(),
+        notes,
+        metrics: metrics.clone(),
+        may_write: lead.may_write(),
+    });
+    let watches = Watches::new(&client, &options.gates, &kit_metrics);
+    let switches = Arc::new(Switches::new(options.debug.top_scores, options.debug.filters));
+    let parts = driver::Parts {
+        brain,
+        hands,
+        outcomes,
+        load: load.clone(),
+        clock: Clock::start(),
+        monitor: Monitor::new(options.monitor),
+        switches: switches.clone(),
+        metrics: metrics.clone(),
+        watches: watches.len(),
+    };
+    let (wind_down, abandon) = (CancellationToken::new(), CancellationToken::new());
+    let (desk, thread) =
+        driver::start(parts, wind_down.clone(), abandon.clone()).map_err(StartError::Thread)?;
+    let standing = Arc::new(Standing::default());
+    let health = Arc::new(Health::default());
+    add_checks(&health, &standing, &lead, &desk, &watches);
+    let pages = Pages {
+        desk: desk.clone(),
+        standing: standing.clone(),
+        health,
+        registry,
+        metrics,
+        load,
+        switches,
+        log,
+        configz: Arc::new(config.configz()),
+        with_profiling: config.enable_profiling,
+    };
+    let serving = CancellationToken::new();
+    let bound = servers::start(&options, &cluster, &client, &pages, &serving, &tasks).await?;
+    dump_on_signal(&desk, &serving, &tasks).map_err(StartError::Signal)?;
+    let lease = match &config.leader_election {
+        None => None,
+        Some(Election { namespace, name, timing }) => {
+            let options = client_options.for_leader_election(timing.renew_deadline());
+            let client = koord_kit::client::client(cluster.clone(), &options)?;
+            let (namespace, name, identity) = (namespace.clone(), name.clone(), leader::identity());
+            Some(LeaseLock {
+                client,
+                namespace,
+                name,
+                identity,
+                timing: *timing,
+                metrics: kit_metrics.clone(),
+            })
+        }
+    };
+    // Told of by the profile that pods ask for most, as kube-scheduler does.
+    let life = Life {
+        client,
+        kit_metrics,
+        name: config.profiles.first().map(|profile| profile.scheduler_name.clone()).unwrap_or_default(),
+        lease,
+        is_delayed: config.delay_cache_until_active,
+        watch_count: watches.len(),
+        watches: Some(watches),
+        desk: desk.clone(),
+        standing: standing.clone(),
+        lead,
+        tasks: tasks.clone(),
+        stop,
+        wind_down,
+        abandon,
+        serving,
+    };
+    tasks.spawn(worker.run());
+    let notes_stop = life.wind_down.clone();
+    let notes_task = tasks.spawn(notes_worker.run(notes_stop));
+    let task = tokio::spawn(life.live(thread, notes_task));
+    Ok(Running { plain: bound.plain, secure: bound.secure, desk, standing, task })
+}
+
+/// The right to write, once we have it.
+#[derive(Default)]
+struct Lead {
+    /// None inside means that nobody has to be asked.
+    leadership: OnceLock<Option<Leadership>>,
+}
+
+impl Lead {
+    fn may_write(self: &Arc<Lead>) -> MayWrite {
+        let lead = self.clone();
+        Arc::new(move || match lead.leadership.get() {
+            Some(Some(leadership)) => leadership.holds(),
+            Some(None) => true,
+            None => false,
+        })
+    }
+
+    /// Whether we act as the leader although our term is over.
+    fn is_overstayed(&self) -> bool {
+        matches!(self.leadership.get(), Some(Some(leadership)) if !leadership.holds())
+    }
+}
+
+fn add_checks(health: &Health, standing: &Arc<Standing>, lead: &Arc<Lead>, desk: &Desk, watches: &Watches) {
+    let (lead, since) = (lead.clone(), std::sync::Mutex::new(None));
+    health.add(Check::live("leaderElection", move || {
+        let mut since = since.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !lead.is_overstayed() {
+            *since = None;
+            return Ok(());
+        }
+        let begun = since.get_or_insert_with(std::time::Instant::now);
+        match begun.elapsed() > WATCHDOG {
+            true => Err("failed election to renew leadership on lease".to_owned()),
+            false => Ok(()),
+        }
+    }));
+    let (desk, count, checks) = (desk.clone(), watches.len(), watches.checks());
+    health.add(Check::ready("sched-handler-sync", move || {
+        if desk.listed() >= count {
+            return Ok(());
+        }
+        // The first that waits says what for; none waits when only the engine has not had all of it yet.
+        checks.iter().try_for_each(|check| check())?;
+        Err("waiting for handlers to sync".to_owned())
+    }));
+    let standing = standing.clone();
+    health.add(Check::ready("shutdown", move || match standing.is_stopping() {
+        true => Err("process is shutting down".to_owned()),
+        false => Ok(()),
+    }));
+}
+
+/// SIGUSR2 writes what the engine knows to the log.
+fn dump_on_signal(desk: &Desk, stop: &CancellationToken, tasks: &TaskTracker) -> std::io::Result<()> {
+    let mut asked = signal(SignalKind::user_defined2())?;
+    let (desk, stop) = (desk.clone(), stop.clone());
+    tasks.spawn(async move {
+        loop {
+            tokio::select! {
+                heard = asked.recv() => if heard.is_none() { return },
+                () = stop.cancelled() => return,
+            }
+            if let Ok(Some(dump)) = desk.ask(View::Dump).await {
+                tracing::info!("dump of the scheduler's cache and queue:\n{dump:#}");
+            }
+        }
+    });
+    Ok(())
+}
+
+/// The course of a scheduler's life.
+struct Life {
+    client: kube::Client,
+    kit_metrics: KitMetrics,
+    name: String,
+    lease: Option<LeaseLock>,
+    is_delayed: bool,
+    watch_count: usize,
+    watches: Option<Watches>,
+    desk: Desk,
+    standing: Arc<Standing>,
+    lead: Arc<Lead>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    /// No more pods are tried; what was begun is finished.
+    wind_down: CancellationToken,
+    /// Nothing is finished.
+    abandon: CancellationToken,
+    /// Watches and servers run until this is cancelled.
+    serving: CancellationToken,
+}
+
+impl Life {
+    async fn live(mut self, thread: std::thread::JoinHandle<()>, notes: JoinHandle<()>) -> Ending {
+        let ending = match self.lease.take() {
+            None => {
+                self.sync().await;
+                self.work(None, thread, notes).await;
+                Ending::Stopped
+            }
+            Some(lock) => {
+                if !self.is_delayed {
+                    self.sync().await;
+                }
+                let stop = self.stop.clone();
+                let life = &mut self;
+                match leader::run(&lock, &stop, |leadership| life.lead_by(leadership, &lock, thread, notes))
+                    .await
+                {
+                    Ended::NeverLed | Ended::Finished(()) => Ending::Stopped,
+                    Ended::Lost(reason) => Ending::LostLease(reason),
+                }
+            }
+        };
+        self.standing.set_stopping();
+        self.wind_down.cancel();
+        self.abandon.cancel();
+        self.serving.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        ending
+    }
+
+    /// Starts the watches and waits until the engine has had every first list, or we stop.
+    async fn sync(&mut self) {
+        let Some(watches) = self.watches.take() else { return };
+        watches.start(&self.desk, &self.serving, &|task| _ = self.tasks.spawn(task));
+        tokio::select! {
+            () = self.desk.all_listed(self.watch_count) => {
+                self.standing.set_listed();
+                tracing::info!("all kinds are listed");
+            }
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    async fn lead_by(
+        &mut self,
+        leadership: Leadership,
+        lock: &LeaseLock,
+        thread: std::thread::JoinHandle<()>,
+        notes: JoinHandle<()>,
+    ) {
+        self.sync().await;
+        self.tell_of_lead(lock);
+        self.work(Some(leadership), thread, notes).await;
+    }
+
+    /// Schedules until we must stop, then finishes what was begun.
+    async fn work(
+        &mut self,
+        leadership: Option<Leadership>,
+        thread: std::thread::JoinHandle<()>,
+        notes: JoinHandle<()>,
+    ) {
+        let token = leadership.as_ref().map_or_else(|| self.stop.clone(), Leadership::token);
+        // Set once: a process leads at most once.
+        let _ = self.lead.leadership.set(leadership.clone());
+        self.standing.set_leads(true);
+        self.desk.send(Letter::Lead).await;
+        token.cancelled().await;
+        self.standing.set_stopping();
+        self.standing.set_leads(false);
+        self.wind_down.cancel();
+        if leadership.is_some_and(|leadership| !leadership.holds()) {
+            // Somebody else acts: nothing of ours may follow.
+            self.abandon.cancel();
+            return;
+        }
+        let joined = tokio::task::spawn_blocking(move || thread.join());
+        if !matches!(joined.await, Ok(Ok(()))) {
+            tracing::error!("the engine's thread ended by a panic");
+        }
+        // Ends when all that was told is sent, for nobody is left to tell more.
+        let _ = notes.await;
+    }
+
+    /// The event that users know from other components: who leads.
+    fn tell_of_lead(&self, lock: &LeaseLock) {
+        let (recorder, worker) = recorder(self.client.clone(), &self.name, Flavour::Core, &self.kit_metrics);
+        recorder.event(Note {
+            regarding: ObjectReference {
+                api_version: Some("coordination.k8s.io/v1".to_owned()),
+                kind: Some("Lease".to_owned()),
+                namespace: Some(lock.namespace.clone()),
+                name: Some(lock.name.clone()),
+                ..ObjectReference::default()
+            },
+            related: None,
+            kind: EventType::Normal,
+            reason: "LeaderElection".to_owned(),
+            action: String::new(),
+            text: format!("{} became leader", lock.identity),
+        });
+        self.tasks.spawn(worker.run(self.serving.clone()));
+    }
+}

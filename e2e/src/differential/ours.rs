@@ -1,0 +1,274 @@
+//! Our engine at work on the same scenario, in this process.
+//!
+//! One engine decides. Others run beside it with a single score plugin each, so that their totals are that plugin's
+//! part. All follow what the real scheduler did, so that one tie does not make the rest diverge.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use koord_engine::engine::input::{Storage, Workload};
+use koord_engine::engine::{Attempted, Command, Engine, Input, Options, Outcome as Answer, Verdict};
+use koord_engine::profile::Profile;
+use koord_engine::profile::args::Args;
+use koord_engine::profile::expand::{Enabled, PluginSets};
+use koord_engine::profile::point::Point;
+use koord_engine::time::Time;
+use serde_json::Value;
+
+use super::record::PlayedPod;
+use super::scenario::{Outcome, kind, name, namespace};
+
+/// A pod may be tried so often in one step: once, and again when its victims are gone.
+const ATTEMPTS_MAX: usize = 4;
+/// Longer than any backoff.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Our scheduler, and what its totals are made of.
+pub struct Ours {
+    whole: Engine,
+    parts: Vec<(&'static str, Engine)>,
+    now: Time,
+    /// Pods as they were last told of, by uid.
+    pods: BTreeMap<String, Value>,
+}
+
+impl Ours {
+    pub fn new() -> Result<Ours> {
+        let lists = PluginSets::defaults().expand("default-scheduler");
+        let lists = lists.map_err(|errors| anyhow!("{errors:?}"))?;
+        let profile = Profile {
+            scheduler_name: "default-scheduler".to_owned(),
+            percentage_of_nodes_to_score: None,
+            points: lists,
+            args: Args::default(),
+        };
+        let only = |enabled: &Enabled| {
+            let mut alone = profile.clone();
+            alone.points[Point::Score] = vec![*enabled];
+            Ok((enabled.plugin, Engine::new(&Options::new(vec![alone]))?))
+        };
+        let parts = profile.points[Point::Score].iter().map(only).collect::<Result<_>>()?;
+        let now = Time::from_seconds(k8s_openapi::jiff::Timestamp::now().as_second());
+        Ok(Ours { whole: Engine::new(&Options::new(vec![profile]))?, parts, now, pods: BTreeMap::new() })
+    }
+
+    /// An object as it is now.
+    pub fn tell(&mut self, object: &Value) -> Result<()> {
+        if kind(object) == "Pod" {
+            self.pods.insert(uid(object), object.clone());
+        }
+        if let Some(input) = input(object).with_context(|| object.to_string())? {
+            self.all(&input);
+        }
+        Ok(())
+    }
+
+    /// A pod is gone.
+    pub fn forget(&mut self, pod: &Value) {
+        let (namespace, name) = (namespace(pod).to_owned(), name(pod).to_owned());
+        self.all(&Input::PodGone { namespace, name, uid: uid(pod) });
+    }
+
+    fn all(&mut self, input: &Input) {
+        self.now = self.now + Duration::from_millis(1);
+        for (_, engine) in &mut self.parts {
+            engine.take(self.now, input.clone());
+        }
+        self.whole.take(self.now, input.clone());
+    }
+
+    /// What we would do with the pod; then the real outcome becomes ours.
+    pub fn place(&mut self, pod: &PlayedPod, after: &[Value]) -> Result<Outcome> {
+        self.tell(&pod.created)?;
+        if let Some(ungated) = &pod.ungated {
+            let early = self.whole.step(self.now);
+            ensure!(early.is_none(), "a gated pod was tried: {early:?}");
+            self.tell(ungated)?;
+        }
+        let uid = uid(&pod.created);
+        self.now = self.now + PAUSE;
+        let mut way = walk(&mut self.whole, self.now, &uid)?;
+        let mut parts: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+        for (plugin, engine) in &mut self.parts {
+            let alone = walk(engine, self.now, &uid)?;
+            for (node, score) in &alone.outcome.scores {
+                parts.entry(node.clone()).or_default().insert((*plugin).to_owned(), *score);
+            }
+            correct(engine, self.now, pod, &alone, &self.pods)?;
+            follow(engine, self.now, pod, after, &alone)?;
+        }
+        correct(&mut self.whole, self.now, pod, &way, &self.pods)?;
+        let binds = follow(&mut self.whole, self.now, pod, after, &way)?;
+        if let Some(bound) = &pod.bound {
+            self.pods.insert(uid, bound.clone());
+        }
+        if binds == Some(false) {
+            way.outcome.message = "the place was found, but no bind came".to_owned();
+        }
+        way.outcome.parts = parts;
+        self.now = self.now + PAUSE;
+        Ok(way.outcome)
+    }
+}
+
+/// What one engine did with a pod.
+struct Way {
+    outcome: Outcome,
+    /// Pods that it thinks are gone: those it preempted.
+    preempted: BTreeSet<String>,
+    is_preparing: bool,
+}
+
+/// Lets an engine try the pod until it has a node or is refused for good.
+fn walk(engine: &mut Engine, start: Time, uid: &str) -> Result<Way> {
+    let mut way = Way { outcome: Outcome::default(), preempted: BTreeSet::new(), is_preparing: false };
+    let mut now = start;
+    for _ in 0..ATTEMPTS_MAX {
+        engine.take(now, Input::Tick);
+        let Some(attempted) = engine.step(now) else { break };
+        ensure!(&*attempted.pod.uid == uid, "{} was tried", attempted.pod.key);
+        way.read(engine, &attempted);
+        let mut victims = Vec::new();
+        for command in engine.take_commands() {
+            match command {
+                Command::Preempt(order) => {
+                    way.outcome.nominated = order.node.to_string();
+                    victims.extend(order.victims);
+                }
+                Command::Prepare(_) => way.is_preparing = true,
+                _ => {}
+            }
+        }
+        if victims.is_empty() {
+            break;
+        }
+        for victim in &victims {
+            way.outcome.gone.push(victim.key.name.to_string());
+            way.preempted.insert(victim.uid.to_string());
+            let (namespace, name) = (victim.key.namespace.to_string(), victim.key.name.to_string());
+            engine.take(now, Input::PodGone { namespace, name, uid: victim.uid.to_string() });
+        }
+        engine.take(now, Input::Outcome { uid: uid.to_owned(), outcome: Answer::Preempted });
+        now = now + PAUSE;
+    }
+    way.outcome.gone.sort();
+    Ok(way)
+}
+
+impl Way {
+    fn read(&mut self, engine: &Engine, attempted: &Attempted) {
+        let outcome = &mut self.outcome;
+        (outcome.node, outcome.message) = Default::default();
+        outcome.scores.clear();
+        match &attempted.verdict {
+            Verdict::Scheduled { node } => outcome.node = node.to_string(),
+            Verdict::Unschedulable { message } | Verdict::Error { message } => {
+                outcome.message.clone_from(message)
+            }
+            Verdict::Skipped => outcome.message = "skipped".to_owned(),
+        }
+        // One node alone is not scored.
+        if attempted.feasible.len() > 1 {
+            let named = |row| engine.cluster().node(row).name.to_string();
+            outcome.scores = attempted.feasible.iter().map(|(row, total)| (named(*row), *total)).collect();
+        }
+    }
+}
+
+/// Pods that it preempted and that stayed come back; those that went in truth go.
+fn correct(
+    engine: &mut Engine,
+    now: Time,
+    pod: &PlayedPod,
+    way: &Way,
+    pods: &BTreeMap<String, Value>,
+) -> Result<()> {
+    for victim in &pod.victims {
+        let (namespace, name) = (namespace(victim).to_owned(), name(victim).to_owned());
+        engine.take(now, Input::PodGone { namespace, name, uid: uid(victim) });
+    }
+    for wrong in way.preempted.iter().filter(|wrong| pod.victims.iter().all(|victim| uid(victim) != **wrong))
+    {
+        if let Some(input) = pods.get(wrong).map(input).transpose()?.flatten() {
+            engine.take(now, input);
+        }
+    }
+    Ok(())
+}
+
+/// Makes the real outcome this engine's own. Tells whether a bind was posted where both chose alike.
+fn follow(
+    engine: &mut Engine,
+    now: Time,
+    pod: &PlayedPod,
+    after: &[Value],
+    way: &Way,
+) -> Result<Option<bool>> {
+    let uid = uid(&pod.created);
+    let answer = |outcome| Input::Outcome { uid: uid.clone(), outcome };
+    let is_alike = !way.outcome.node.is_empty() && way.outcome.node == pod.outcome.node;
+    for object in after {
+        if let Some(input) = input(object)? {
+            engine.take(now, input);
+        }
+    }
+    let mut binds = None;
+    if is_alike {
+        if way.is_preparing {
+            engine.take(now, answer(Answer::Prepared));
+            binds = Some(engine.take_commands().iter().any(|command| matches!(command, Command::Bind(_))));
+        }
+        engine.take(now, answer(Answer::Bound));
+    } else if !way.outcome.node.is_empty() {
+        let message = "another node was chosen".to_owned();
+        engine.take(
+            now,
+            answer(match way.is_preparing {
+                true => Answer::PrepareFailed { message },
+                false => Answer::BindFailed { message },
+            }),
+        );
+    }
+    match &pod.bound {
+        Some(bound) => {
+            if let Some(input) = input(bound)? {
+                engine.take(now, input);
+            }
+        }
+        None => {
+            let (namespace, name) = (namespace(&pod.created).to_owned(), name(&pod.created).to_owned());
+            engine.take(now, Input::PodGone { namespace, name, uid });
+        }
+    }
+    engine.take_commands();
+    Ok(binds)
+}
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The input that an object is; none for kinds that schedulers do not look at.
+fn input(object: &Value) -> Result<Option<Input>> {
+    let value = object.clone();
+    Ok(Some(match kind(object) {
+        "Pod" => Input::Pod { object: serde_json::from_value(value)? },
+        "Node" => Input::Node { object: serde_json::from_value(value)? },
+        "Namespace" => Input::Namespace { object: serde_json::from_value(value)? },
+        "PodDisruptionBudget" => Input::Budget { object: serde_json::from_value(value)? },
+        "Service" => Input::Workload { object: Workload::Service(serde_json::from_value(value)?) },
+        "ReplicaSet" => Input::Workload { object: Workload::ReplicaSet(serde_json::from_value(value)?) },
+        "PersistentVolume" => storage(Storage::PersistentVolume(serde_json::from_value(value)?)),
+        "PersistentVolumeClaim" => storage(Storage::PersistentVolumeClaim(serde_json::from_value(value)?)),
+        "StorageClass" => storage(Storage::StorageClass(serde_json::from_value(value)?)),
+        "CSINode" => storage(Storage::CsiNode(serde_json::from_value(value)?)),
+        "CSIDriver" => storage(Storage::CsiDriver(serde_json::from_value(value)?)),
+        "CSIStorageCapacity" => storage(Storage::CsiStorageCapacity(serde_json::from_value(value)?)),
+        _ => return Ok(None),
+    }))
+}
+
+fn storage(object: Storage) -> Input {
+    Input::Storage { object }
+}

@@ -1,0 +1,186 @@
+//! One scenario on both sides, step by step, and the state in which a difference arose.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Map, Value, json};
+
+use super::compare::{Difference, differences};
+use super::ours::Ours;
+use super::record::{Lab, Played};
+use super::scenario::{Outcome, Scenario, Step, is_kind, kind, name, namespace};
+
+/// What a scenario brought.
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    pub placed: usize,
+    pub pending: usize,
+    pub preempting: usize,
+    /// Nodes scored, on both sides.
+    pub scored: usize,
+    pub found: Vec<Found>,
+    /// The scenario with what the real scheduler did.
+    pub recorded: Scenario,
+}
+
+/// A pod that was not treated alike.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub seed: u64,
+    pub pod: String,
+    pub differences: Vec<Difference>,
+    /// The same state, made at once, and this pod alone.
+    pub frozen: Scenario,
+    pub real: Outcome,
+}
+
+impl Found {
+    /// The first kind of difference, by which smaller scenarios are measured.
+    pub fn what(&self) -> &str {
+        self.differences.first().map_or("", |difference| &difference.what)
+    }
+}
+
+/// Runs a scenario on both sides.
+pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
+    let mut ours = Ours::new()?;
+    let mut state = State::default();
+    for (object, stored) in lab.set_up(&scenario.base).await? {
+        ours.tell(&stored)?;
+        state.keep(&object, &stored);
+    }
+    let mut trial = Trial { recorded: scenario.clone(), ..Trial::default() };
+    for (number, step) in scenario.steps.iter().enumerate() {
+        let played =
+            lab.play(step).await.with_context(|| format!("seed {}, step {number}", scenario.seed))?;
+        for deleted in &played.deleted {
+            ours.forget(deleted);
+            state.drop(deleted);
+        }
+        for (object, stored) in step.update.iter().zip(&played.told) {
+            ours.tell(stored)?;
+            state.keep(object, stored);
+        }
+        for (object, pod) in step.create.iter().zip(&played.pods) {
+            let outcome = ours.place(pod, &played.after)?;
+            trial.count(&pod.outcome);
+            let found = differences(&pod.outcome, &outcome);
+            if !found.is_empty() {
+                trial.found.push(Found {
+                    seed: scenario.seed,
+                    pod: name(object).to_owned(),
+                    differences: found,
+                    frozen: state.freeze(scenario, object),
+                    real: pod.outcome.clone(),
+                });
+            }
+            trial.recorded.steps[number].want.insert(name(object).to_owned(), pod.outcome.clone());
+        }
+        state.follow(step, &played);
+    }
+    Ok(trial)
+}
+
+impl Trial {
+    /// Leaves out kinds of differences.
+    pub fn pass_over(&mut self, kinds: &[String]) {
+        for found in &mut self.found {
+            found.differences.retain(|difference| !kinds.contains(&difference.what));
+        }
+        self.found.retain(|found| !found.differences.is_empty());
+    }
+
+    fn count(&mut self, real: &Outcome) {
+        match real.node.is_empty() {
+            true => self.pending += 1,
+            false => self.placed += 1,
+        }
+        self.preempting += usize::from(!real.gone.is_empty());
+        self.scored += real.scores.len();
+    }
+}
+
+/// All objects as they are now.
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<(String, String, String), Value>,
+}
+
+impl State {
+    fn keep(&mut self, object: &Value, stored: &Value) {
+        let mut object = object.clone();
+        if is_kind(&object, "Pod") {
+            if let Some(spec) = object["spec"].as_object_mut() {
+                spec.remove("schedulingGates");
+                spec.insert("nodeName".to_owned(), stored["spec"]["nodeName"].clone());
+            }
+            object["status"] = json!({"phase": "Running", "startTime": stored["status"]["startTime"]});
+        }
+        self.objects.insert(key(&object), object);
+    }
+
+    fn drop(&mut self, object: &Value) {
+        self.objects.remove(&key(object));
+    }
+
+    fn follow(&mut self, step: &Step, played: &Played) {
+        for object in &played.after {
+            self.objects.insert(key(object), bare(object));
+        }
+        for (object, pod) in step.create.iter().zip(&played.pods) {
+            for victim in &pod.victims {
+                self.drop(victim);
+            }
+            if let Some(bound) = &pod.bound {
+                self.keep(object, bound);
+            }
+        }
+    }
+
+    /// A scenario that begins here and places one pod.
+    fn freeze(&self, scenario: &Scenario, pod: &Value) -> Scenario {
+        // In the order in which they can be made again.
+        const ORDER: [&str; 13] = [
+            "PriorityClass",
+            "RuntimeClass",
+            "Namespace",
+            "StorageClass",
+            "CSIDriver",
+            "Service",
+            "ReplicaSet",
+            "PodDisruptionBudget",
+            "PersistentVolumeClaim",
+            "PersistentVolume",
+            "CSINode",
+            "CSIStorageCapacity",
+            "Node",
+        ];
+        let of = |wanted: &'static str| {
+            self.objects.values().filter(move |object| is_kind(object, wanted)).cloned()
+        };
+        let base = ORDER.into_iter().chain(["Pod"]).flat_map(of).collect();
+        let step = Step { create: vec![pod.clone()], ..Step::default() };
+        Scenario { family: scenario.family.clone(), seed: scenario.seed, base, steps: vec![step] }
+    }
+}
+
+fn key(object: &Value) -> (String, String, String) {
+    (kind(object).to_owned(), namespace(object).to_owned(), name(object).to_owned())
+}
+
+/// A volume or claim without what the server adds.
+fn bare(object: &Value) -> Value {
+    let mut bare = object.clone();
+    let mut meta = Map::new();
+    for field in ["name", "namespace", "labels", "annotations"] {
+        if let Some(value) = object["metadata"].get(field) {
+            meta.insert(field.to_owned(), value.clone());
+        }
+    }
+    bare["metadata"] = Value::Object(meta);
+    if let Some(reference) = bare["spec"].get_mut("claimRef").and_then(Value::as_object_mut) {
+        reference.remove("uid");
+        reference.remove("resourceVersion");
+    }
+    bare
+}
