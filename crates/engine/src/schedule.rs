@@ -134,6 +134,10 @@ impl Attempt<'_> {
         remembered.unwrap_or_else(|| self.ask_all(cluster, pod))
     }
 
+    fn is_unordered(&self) -> bool {
+        self.framework.sampling == Sampling::All && self.framework.ties == Ties::Random
+    }
+
     /// Asks about every node.
     fn ask_all(mut self, cluster: &Cluster, pod: &Arc<Pod>) -> Result<Choice, Failure> {
         let mut cycle = Cycle::new(cluster, pod);

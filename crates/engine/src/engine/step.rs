@@ -90,7 +90,7 @@ impl Engine {
     pub(super) fn follow_nominations(&mut self) {
         let changes = self.queue.take_nomination_changes();
         if std::mem::take(&mut self.is_renominating) {
-            self.nominated = crate::schedule::Nominated::default();
+            self.nominated.clear();
             for (node, pods) in self.queue.nominations() {
                 let Some(row) = self.world.cluster.row(node.as_str()) else { continue };
                 for pod in pods {

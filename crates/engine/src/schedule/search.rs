@@ -130,6 +130,11 @@ pub(super) fn run(
     }
     let candidates: Vec<Row> = match &prepared.only {
         None => attempt.order.to_vec(),
+        // Where all are looked at and the pick is random, the order decides nothing.
+        Some(only) if attempt.is_unordered() => {
+            let is_real = &cycle.cluster.columns.is_real;
+            only.iter().copied().filter(|row| is_real[row.index()]).collect()
+        }
         Some(only) => attempt.order.iter().copied().filter(|row| only.contains(row)).collect(),
     };
     let left_out = LeftOut { plugins: prepared.narrowing.clone(), count: all - candidates.len() };
