@@ -323,8 +323,9 @@ impl Engine {
 
     /// Ends waits whose time is up.
     pub(super) fn expire(&mut self, now: Time) {
-        let due = |(_, binding): &(&Box<str>, &Binding)| binding.ends().is_some_and(|ends| ends <= now);
-        let mut late: Vec<Box<str>> = self.bindings.iter().filter(due).map(|(uid, _)| uid.clone()).collect();
+        let is_due = |binding: &Binding| binding.ends().is_some_and(|ends| ends <= now);
+        let mut late: Vec<Box<str>> =
+            self.bindings.iter().filter(|(_, binding)| is_due(binding)).map(|(uid, _)| uid.clone()).collect();
         late.sort_unstable();
         for uid in late {
             let Some(binding) = self.bindings.get(&uid) else { continue };

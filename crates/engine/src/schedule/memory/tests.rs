@@ -144,7 +144,7 @@ fn pod(name: u8, template: u8, size: u8) -> Value {
         }
         _ => spec = json!({"priority": 5}),
     }
-    let port = if template == 19 && size % 4 == 0 {
+    let port = if template == 19 && size.is_multiple_of(4) {
         json!([{"containerPort": 1, "hostPort": 80}])
     } else {
         json!([])
