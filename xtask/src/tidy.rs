@@ -22,8 +22,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("koord-testkit", &[]),
     ("koord-scheduler", &["koord-api", "koord-engine", "koord-kit"]),
     ("koord-sandbox", &["koord-api", "koord-kit"]),
-    ("koord", &["koord-api", "koord-engine", "koord-kit", "koord-sandbox", "koord-scheduler", "koord-testkit"]),
-    ("koord-e2e", &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox", "koord-scheduler"]),
+    (
+        "koord",
+        &["koord-api", "koord-engine", "koord-kit", "koord-sandbox", "koord-scheduler", "koord-testkit"],
+    ),
+    (
+        "koord-e2e",
+        &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox", "koord-scheduler"],
+    ),
     ("xtask", &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox"]),
 ];
 /// Crates without I/O, clock, environment or async.
