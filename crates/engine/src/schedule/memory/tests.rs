@@ -230,6 +230,7 @@ impl World {
             nominated_row: None,
             now: Time::default(),
             memory: remembers.then_some(&mut self.memory),
+            extenders: &mut [],
         };
         attempt.run(&self.cluster, pod)
     }
