@@ -235,6 +235,7 @@ impl World {
             nominated_row: promise.map(|(row, _)| *row),
             now: Time::default(),
             memory: remembers.then_some(&mut self.memory),
+            extenders: &mut [],
         };
         attempt.run(&self.cluster, pod)
     }
