@@ -105,7 +105,7 @@ pub struct ChangeLog {
 const CHANGES_KEPT: usize = 1 << 16;
 
 impl ChangeLog {
-    fn push(&mut self, row: Row) {
+    pub(crate) fn push(&mut self, row: Row) {
         if self.rows.len() == CHANGES_KEPT {
             self.rows.pop_front();
             self.first += 1;
@@ -114,7 +114,7 @@ impl ChangeLog {
     }
 
     /// Everything may have changed: all readers start over.
-    fn start_over(&mut self) {
+    pub(crate) fn start_over(&mut self) {
         self.first = self.end() + 1;
         self.rows.clear();
     }

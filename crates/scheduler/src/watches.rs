@@ -130,12 +130,14 @@ impl<K> Parcel<K> {
 }
 
 type ToInput<K> = Box<dyn Fn(Box<K>) -> Input + Send + Sync>;
+/// The input that tells of a deletion.
+type Gone = Box<dyn Fn(&ObjectKey, String) -> Input + Send + Sync>;
 type ToGone = fn(&ObjectKey, String) -> Input;
 
 /// How a kind is watched and told.
 struct Plan<K> {
     here: ToInput<K>,
-    gone: Box<dyn Fn(&ObjectKey, String) -> Input + Send + Sync>,
+    gone: Gone,
     fields: Option<&'static str>,
     may_be_missing: bool,
 }

@@ -98,7 +98,7 @@ impl Ours {
             if follow(engine, self.now, pod, after, &way)? == Some(false) {
                 way.outcome.message = "the place was found, but no bind came".to_owned();
             }
-            Ok(way.outcome)
+            anyhow::Ok(way.outcome)
         });
         let mut parts: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
         for (plugin, engine) in &mut self.parts {

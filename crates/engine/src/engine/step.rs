@@ -82,6 +82,7 @@ impl Engine {
             nominated_row: promised.and_then(|node| cluster.row(node)),
             now,
             memory: self.memories.get_mut(usize::from(record.pod.profile.0)),
+            extenders: &mut self.extenders,
         };
         attempt.run(cluster, pod)
     }
@@ -90,7 +91,7 @@ impl Engine {
     pub(super) fn follow_nominations(&mut self) {
         let changes = self.queue.take_nomination_changes();
         if std::mem::take(&mut self.is_renominating) {
-            self.nominated = crate::schedule::Nominated::default();
+            self.nominated.clear();
             for (node, pods) in self.queue.nominations() {
                 let Some(row) = self.world.cluster.row(node.as_str()) else { continue };
                 for pod in pods {

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::search::{self, Prepared};
-use super::{Attempt, Choice, Diagnosis, Failure, Framework, LeftOut, Sampling, Ties};
+use super::{Attempt, Choice, Diagnosis, Failure, Framework, LeftOut, Nominated};
 use crate::cluster::{Cluster, Row};
 use crate::framework::{Cycle, Delta, Preparation, Sieve, Status};
 use crate::hash::{Quick, QuickMap};
@@ -58,27 +58,45 @@ impl Memory {
         pod: &Arc<Pod>,
     ) -> Option<Result<Choice, Failure>> {
         let framework = attempt.framework;
-        let is_kept = framework.sampling == Sampling::All && framework.ties == Ties::Random;
-        if !is_kept || framework.scores.is_empty() || framework.filters.len() > 128 || !pod.node.is_empty() {
+        if !attempt.is_unordered()
+            || framework.scores.is_empty()
+            || framework.filters.len() > 128
+            || !pod.node.is_empty()
+        {
             return None;
         }
         let mut cycle = Cycle::new(cluster, pod);
         let skipped = prepare(framework, &mut cycle)?;
-        let promised = Promised::of(attempt, cluster, pod)?;
-        if let Some(row) = promised.own {
-            return Some(Ok(chosen(&mut cycle, row, 1, 1)));
+        let mut promises = Promises::new(attempt, cluster, pod);
+        if attempt.nominated_row.is_some() {
+            let (cycle, prepared) = promises.prepared().ok()?;
+            let found = search::nominated_first(attempt, cycle, prepared);
+            if let Some(row) = found.and_then(|found| found.feasible.first().copied()) {
+                return Some(Ok(Choice {
+                    row,
+                    feasible_count: 1,
+                    feasible: Vec::new(),
+                    evaluated: 1,
+                    slots: cycle.slots.clone(),
+                }));
+            }
+        }
+        if promises.is_anything_preferred() {
+            return None;
         }
         self.attempts += 1;
-        match self.way(framework, &cycle, skipped) {
+        match self.way(framework, &cycle, &promises, skipped) {
             Way::Standing(at) => {
                 let kept = &mut self.standings[at];
                 kept.used = self.attempts;
-                by_standing(&mut kept.standing, attempt, &mut cycle, &promised)
+                by_standing(&mut kept.standing, attempt, &mut cycle, &mut promises)
             }
-            Way::New(assessor) => self.by_new_standing(*assessor, skipped, attempt, &mut cycle, &promised),
+            Way::New(assessor) => {
+                self.by_new_standing(*assessor, skipped, attempt, &mut cycle, &mut promises)
+            }
             Way::Alike(mut assessor, ask) => {
-                match by_states(&mut self.alike, &mut assessor, ask, attempt, &mut cycle, &promised) {
-                    None => self.by_new_standing(*assessor, skipped, attempt, &mut cycle, &promised),
+                match by_states(&mut self.alike, &mut assessor, ask, attempt, &mut cycle, &mut promises) {
+                    None => self.by_new_standing(*assessor, skipped, attempt, &mut cycle, &mut promises),
                     outcome => outcome,
                 }
             }
@@ -92,21 +110,27 @@ impl Memory {
         skipped: u128,
         attempt: &mut Attempt<'_>,
         cycle: &mut Cycle<'_>,
-        promised: &Promised,
+        promises: &mut Promises<'_>,
     ) -> Option<Result<Choice, Failure>> {
         let mut standing = Standing::new(&cycle.pod.class, assessor, skipped);
-        let outcome = by_standing(&mut standing, attempt, cycle, promised);
+        let outcome = by_standing(&mut standing, attempt, cycle, promises);
         self.keep(standing, cycle.cluster.columns.rows());
         outcome
     }
 
     /// How to go about an attempt.
-    fn way(&mut self, framework: &Framework, cycle: &Cycle<'_>, skipped: u128) -> Way {
+    fn way(
+        &mut self,
+        framework: &Framework,
+        cycle: &Cycle<'_>,
+        promises: &Promises<'_>,
+        skipped: u128,
+    ) -> Way {
         let (cluster, class) = (cycle.cluster, &cycle.pod.class);
         let address = Arc::as_ptr(class).addr();
         if let Some(at) = self.places.get(&address).copied() {
             let standing = &self.standings[at].standing;
-            if standing.skipped == skipped && standing.is_current(cluster) {
+            if standing.skipped == skipped && standing.is_current(cluster, promises) {
                 return Way::Standing(at);
             }
             let Some(assessor) = Assessor::new(framework, cluster, class, skipped) else {
@@ -190,52 +214,72 @@ fn prepare(framework: &Framework, cycle: &mut Cycle<'_>) -> Option<u128> {
 }
 
 /// What promises to this pod and to others mean for it.
-#[derive(Default)]
-struct Promised {
-    /// The node it was promised, when that takes it.
-    own: Option<Row>,
-    /// Nodes that do not take it beside those who were promised them.
-    refused: Vec<(Row, Status)>,
-}
-
-impl Promised {
-    fn of(attempt: &Attempt<'_>, cluster: &Cluster, pod: &Arc<Pod>) -> Option<Promised> {
-        if attempt.nominated.is_empty() && attempt.nominated_row.is_none() {
-            return Some(Promised::default());
-        }
-        let (cycle, prepared) = fully_prepared(attempt.framework, cluster, pod)?;
-        if let Some(found) = search::nominated_first(attempt, &cycle, &prepared) {
-            return Some(Promised { own: found.feasible.first().copied(), refused: Vec::new() });
-        }
-        let mut refused = Vec::new();
-        for row in attempt.nominated.rows() {
-            let is_meant = cluster.columns.is_real.get(row.index()) == Some(&true)
-                && attempt.nominated.before(pod, row).next().is_some();
-            if !is_meant {
-                continue;
-            }
-            let none = Delta::default();
-            let verdict =
-                attempt.framework.check_beside_nominated(attempt.nominated, &prepared, &cycle, row, &none);
-            match verdict {
-                Ok(()) => {}
-                Err(status) if status.code.is_rejected() => refused.push((row, status)),
-                Err(_) => return None,
-            }
-        }
-        Some(Promised { own: None, refused })
-    }
-}
-
-/// A cycle in which every plugin has had its say; none when the pod is refused whatever the node.
-fn fully_prepared<'a>(
-    framework: &Framework,
+struct Promises<'a> {
+    framework: &'a Framework,
     cluster: &'a Cluster,
     pod: &'a Arc<Pod>,
-) -> Option<(Cycle<'a>, Prepared)> {
-    let (mut cycle, mut prepared) = (Cycle::new(cluster, pod), Prepared::default());
-    search::prepare(framework, &mut cycle, &mut prepared).ok()?;
-    Some((cycle, prepared))
+    nominated: &'a Nominated,
+    /// The node that was promised to the pod.
+    own_row: Option<Row>,
+    /// Made when it is needed first.
+    prepared: Option<Box<(Cycle<'a>, Prepared)>>,
+}
+
+impl<'a> Promises<'a> {
+    fn new(attempt: &Attempt<'a>, cluster: &'a Cluster, pod: &'a Arc<Pod>) -> Promises<'a> {
+        let (framework, nominated) = (attempt.framework, attempt.nominated);
+        Promises { framework, cluster, pod, nominated, own_row: nominated.row_of(&pod.uid), prepared: None }
+    }
+
+    /// Whether a plugin would rather have some nodes than others, and so wants them tried first.
+    fn is_anything_preferred(&mut self) -> bool {
+        let plugins = || self.framework.pre_filters.iter().filter_map(|hooks| hooks.prefer.as_ref());
+        if plugins().next().is_none() {
+            return false;
+        }
+        let framework = self.framework;
+        let mut plugins = framework.pre_filters.iter().filter_map(|hooks| hooks.prefer.as_ref());
+        self.prepared().is_ok_and(|(cycle, _)| plugins.any(|plugin| !plugin.prefer(cycle).is_empty()))
+    }
+
+    /// Whether others have been promised the row before.
+    fn are_before(&self, row: Row) -> bool {
+        !self.nominated.is_empty() && self.nominated.before(self.pod, row).next().is_some()
+    }
+
+    /// All filters on a row beside those who were promised it.
+    fn check(&mut self, row: Row) -> Result<(), Status> {
+        let (framework, nominated) = (self.framework, self.nominated);
+        let (cycle, prepared) = self.prepared()?;
+        framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default())
+    }
+
+    /// Every row that does not take the pod beside those who were promised it; none when something went wrong.
+    fn refusals(&mut self) -> Option<Vec<(Row, Status)>> {
+        let mut refused = Vec::new();
+        for row in self.nominated.rows() {
+            let is_real = self.cluster.columns.is_real.get(row.index()) == Some(&true);
+            if !is_real || !self.are_before(row) {
+                continue;
+            }
+            if let Err(status) = self.check(row) {
+                status.code.is_rejected().then(|| refused.push((row, status)))?;
+            }
+        }
+        Some(refused)
+    }
+
+    /// A cycle in which every plugin has had its say.
+    fn prepared(&mut self) -> Result<&(Cycle<'a>, Prepared), Status> {
+        if self.prepared.is_none() {
+            let (mut cycle, mut prepared) = (Cycle::new(self.cluster, self.pod), Prepared::default());
+            match search::prepare(self.framework, &mut cycle, &mut prepared) {
+                Ok(()) => self.prepared = Some(Box::new((cycle, prepared))),
+                Err(search::Refused::Pod(status) | search::Refused::Error(status)) => return Err(status),
+            }
+        }
+        self.prepared.as_deref().ok_or_else(Status::skip)
+    }
 }
 
 /// None when the attempt has to be made the plain way.
@@ -243,19 +287,16 @@ fn by_standing(
     standing: &mut Standing,
     attempt: &mut Attempt<'_>,
     cycle: &mut Cycle<'_>,
-    promised: &Promised,
+    promises: &mut Promises<'_>,
 ) -> Option<Result<Choice, Failure>> {
-    standing.catch_up(attempt.framework, cycle);
-    for (row, status) in &promised.refused {
-        standing.refuse_once(*row, status.clone());
-    }
+    standing.catch_up(attempt.framework, cycle, promises);
     match standing.choose(cycle.cluster, attempt.random) {
         Outcome::Unknown => None,
         Outcome::Chosen { row, feasible } => Some(Ok(chosen(cycle, row, feasible, attempt.order.len()))),
         Outcome::Nobody => {
-            let (cycle, prepared) = fully_prepared(attempt.framework, cycle.cluster, cycle.pod)?;
-            let sieve = standing.refusals(attempt.framework, &cycle, attempt.order);
-            Some(Err(failed(attempt, &cycle, &prepared, sieve)))
+            let (cycle, prepared) = promises.prepared().ok()?;
+            let sieve = standing.refusals(attempt.framework, cycle, attempt.order);
+            Some(Err(failed(attempt, cycle, prepared, sieve)))
         }
     }
 }
@@ -267,19 +308,20 @@ fn by_states(
     ask: Ask,
     attempt: &mut Attempt<'_>,
     cycle: &mut Cycle<'_>,
-    promised: &Promised,
+    promises: &mut Promises<'_>,
 ) -> Option<Result<Choice, Failure>> {
     alike.catch_up(cycle.cluster);
-    promised.refused.iter().for_each(|(row, _)| alike.set_aside(*row));
+    let refused = promises.refusals()?;
+    refused.iter().for_each(|(row, _)| alike.set_aside(*row));
     let mut search = Search::new(attempt.framework, cycle, assessor, ask);
     match search.choose(alike, attempt.random) {
         Outcome::Unknown => None,
         Outcome::Chosen { row, feasible } => Some(Ok(chosen(cycle, row, feasible, attempt.order.len()))),
         Outcome::Nobody => {
             let mut sieve = search.refusals(alike);
-            promised.refused.iter().for_each(|(row, status)| sieve.judge(*row, Err(status.clone())));
-            let (cycle, prepared) = fully_prepared(attempt.framework, cycle.cluster, cycle.pod)?;
-            Some(Err(failed(attempt, &cycle, &prepared, sieve)))
+            refused.into_iter().for_each(|(row, status)| sieve.judge(row, Err(status)));
+            let (cycle, prepared) = promises.prepared().ok()?;
+            Some(Err(failed(attempt, cycle, prepared, sieve)))
         }
     }
 }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use koord_api::resource::ResourceId;
 
-use crate::cluster::Row;
+use crate::cluster::{ChangeLog, Row};
+use crate::hash::QuickMap;
 use crate::pod::Pod;
 
 /// Promises by the node that will keep them.
 #[derive(Debug, Default)]
 pub struct Nominated {
-    by_row: HashMap<Row, Vec<Arc<Pod>>>,
+    by_row: QuickMap<Row, Vec<Arc<Pod>>>,
     /// What is promised of each row, by its number: thousands may be promised at once, and every attempt looks.
     sums: Vec<Sum>,
     rows: HashMap<Box<str>, Row>,
+    /// Rows whose promises changed.
+    log: ChangeLog,
 }
 
 /// What the pods of one row were promised together.
@@ -60,7 +63,27 @@ impl Nominated {
         self.add_up(row);
     }
 
+    /// Forgets all of them. Attempts that remember must be given the same list for life, so it is never replaced.
+    pub fn clear(&mut self) {
+        if !self.by_row.is_empty() {
+            self.by_row.clear();
+            self.rows.clear();
+            self.sums.clear();
+            self.log.start_over();
+        }
+    }
+
+    pub fn changes(&self) -> &ChangeLog {
+        &self.log
+    }
+
+    /// The node that a pod is promised.
+    pub(super) fn row_of(&self, uid: &str) -> Option<Row> {
+        self.rows.get(uid).copied()
+    }
+
     fn add_up(&mut self, row: Row) {
+        self.log.push(row);
         if self.sums.len() <= row.index() {
             self.sums.resize(row.index() + 1, Sum::default());
         }

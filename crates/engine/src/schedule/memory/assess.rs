@@ -24,6 +24,7 @@ pub(super) struct Assessor {
     verdicts: Verdicts,
     /// Of the taint sets that numbers below stand for.
     taints_version: u64,
+    is_of_rows: bool,
 }
 
 /// A filter that looks at the row alone.
@@ -78,6 +79,7 @@ impl Assessor {
             raters: Vec::new(),
             verdicts: Verdicts::default(),
             taints_version: cluster.taint_sets().version(),
+            is_of_rows: true,
         };
         for (at, hooks) in framework.filters.iter().enumerate() {
             let Some(plugin) = hooks.filter.as_ref().filter(|_| skipped >> at & 1 == 0) else { continue };
@@ -99,6 +101,7 @@ impl Assessor {
             }
             assessor.checks.push((at, check));
         }
+        assessor.is_of_rows = assessor.judges.iter().all(|(_, judge)| judge.is_idle(cluster));
         assessor.add_scores(framework, cluster, class)?;
         Some(assessor)
     }
@@ -124,6 +127,11 @@ impl Assessor {
     pub(super) fn is_current(&self, cluster: &Cluster) -> bool {
         self.judges.iter().all(|(_, judge)| judge.is_current(cluster))
             && self.raters.iter().all(|(rater, _)| rater.is_current(cluster))
+    }
+
+    /// Whether verdicts depend on rows alone.
+    pub(super) fn is_of_rows(&self) -> bool {
+        self.is_of_rows
     }
 
     /// Numbers of taint sets may have got another meaning since.

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::Framework;
+use super::Promises;
 use super::assess::Assessor;
 use crate::cluster::{Cluster, Row};
 use crate::framework::hooks::normalize_by_max;
 use crate::framework::parts::Normal;
-use crate::framework::{Cycle, NodeView, Sieve, Status};
+use crate::framework::{Cycle, NodeView, Sieve};
 use crate::hash::QuickMap;
 use crate::pod::Class;
 use crate::random::Random;
@@ -23,14 +24,15 @@ pub(super) struct Standing {
     pub(super) assessor: Assessor,
     /// Filters that had nothing to say when this was made.
     pub(super) skipped: u128,
-    /// How far the log has been read.
+    /// How far the logs of rows and of promises have been read.
     read_to: u64,
+    promises_read_to: u64,
     rows: Vec<Place>,
     groups: Vec<Group>,
     group_ids: QuickMap<Box<[i64]>, u32>,
     /// Rows per verdict.
     refused: Vec<usize>,
-    /// Rows that were judged beside promised pods, so that what is kept of them is of one attempt.
+    /// Rows that were judged for one pod alone, so that what is kept of them is of one attempt.
     judged_once: Vec<Row>,
     /// A score was out of bounds: nothing here can be used.
     is_broken: bool,
@@ -101,6 +103,7 @@ impl Standing {
             assessor,
             skipped,
             read_to: u64::MAX,
+            promises_read_to: 0,
             rows: Vec::new(),
             groups: Vec::new(),
             group_ids: QuickMap::default(),
@@ -112,9 +115,10 @@ impl Standing {
     }
 
     /// Whether it can go on from where it is.
-    pub(super) fn is_current(&self, cluster: &Cluster) -> bool {
+    pub(super) fn is_current(&self, cluster: &Cluster, promises: &Promises<'_>) -> bool {
         !self.is_broken
             && cluster.changes().since(self.read_to).is_some()
+            && promises.nominated.changes().since(self.promises_read_to).is_some()
             && self.groups.len() <= 64 + GROUPS_PER_ROW_MAX * self.rows.len()
             && self.assessor.is_current(cluster)
     }
@@ -123,31 +127,50 @@ impl Standing {
     pub(super) const ROW_BYTES: usize = size_of::<Place>() + size_of::<Row>();
 
     /// Looks at every row that changed since, or at all of them the first time.
-    pub(super) fn catch_up(&mut self, framework: &Framework, cycle: &Cycle<'_>) {
-        let log = cycle.cluster.changes();
+    pub(super) fn catch_up(&mut self, framework: &Framework, cycle: &Cycle<'_>, promises: &mut Promises<'_>) {
         self.assessor.refresh_taints(cycle.cluster);
-        for row in std::mem::take(&mut self.judged_once) {
-            self.reassess(framework, cycle, row);
-        }
-        let mut last = None;
-        match log.since(self.read_to) {
-            Some(changed) => {
-                for row in changed {
+        let (log, promise_log) = (cycle.cluster.changes(), promises.nominated.changes());
+        match (log.since(self.read_to), promise_log.since(self.promises_read_to)) {
+            (Some(changed), Some(promised)) => {
+                // What was judged for one pod alone, and what is promised to this one.
+                let once = std::mem::take(&mut self.judged_once);
+                let own = promises.own_row.filter(|row| row.index() < cycle.cluster.columns.rows());
+                let mut last = None;
+                for row in once.into_iter().chain(promised).chain(own).chain(changed) {
                     if last.replace(row) != Some(row) {
-                        self.reassess(framework, cycle, row);
+                        self.reassess(framework, cycle, promises, row);
                     }
                 }
             }
-            None => {
+            _ => {
                 let rows = cycle.cluster.columns.rows();
                 self.rows.resize(rows, GONE);
-                (0..rows).for_each(|at| self.reassess(framework, cycle, Row::from_index(at)));
+                (0..rows).for_each(|at| self.reassess(framework, cycle, promises, Row::from_index(at)));
             }
         }
-        self.read_to = log.end();
+        (self.read_to, self.promises_read_to) = (log.end(), promise_log.end());
+        if !self.assessor.is_of_rows() {
+            self.judge_promised(promises);
+        }
     }
 
-    fn reassess(&mut self, framework: &Framework, cycle: &Cycle<'_>, row: Row) {
+    /// Rows that were promised, where verdicts are not of the row alone.
+    fn judge_promised(&mut self, promises: &mut Promises<'_>) {
+        for row in promises.nominated.rows() {
+            let is_node = self.rows.get(row.index()).is_some_and(|place| place.standing != Stand::Gone);
+            if !is_node || !promises.are_before(row) {
+                continue;
+            }
+            if let Err(status) = promises.check(row) {
+                self.take_out(row);
+                let number = self.assessor.number(status);
+                self.refuse(row, number);
+                self.judged_once.push(row);
+            }
+        }
+    }
+
+    fn reassess(&mut self, framework: &Framework, cycle: &Cycle<'_>, promises: &mut Promises<'_>, row: Row) {
         if self.rows.len() <= row.index() {
             self.rows.resize(row.index() + 1, GONE);
         }
@@ -163,7 +186,7 @@ impl Standing {
         key.clear();
         // Followers count pods on nodes that are refused, too.
         self.assessor.followed_key(cycle.cluster, row, &mut key);
-        match self.assessor.refusal(framework, cycle, row) {
+        match self.refusal(framework, cycle, promises, row) {
             Some(number) => self.refuse(row, number),
             None => match self.assessor.base(framework, cycle, row) {
                 Some(base) => {
@@ -175,6 +198,23 @@ impl Standing {
             },
         }
         self.scratch.key = key;
+    }
+
+    fn refusal(
+        &mut self,
+        framework: &Framework,
+        cycle: &Cycle<'_>,
+        promises: &mut Promises<'_>,
+        row: Row,
+    ) -> Option<u32> {
+        if !self.assessor.is_of_rows() || !promises.are_before(row) {
+            return self.assessor.refusal(framework, cycle, row);
+        }
+        if promises.own_row == Some(row) {
+            self.judged_once.push(row);
+        }
+        let refused = promises.check(row).err()?;
+        Some(self.assessor.number(refused))
     }
 
     fn refuse(&mut self, row: Row, number: u32) {
@@ -229,14 +269,6 @@ impl Standing {
                 }
             }
         }
-    }
-
-    /// Refuses a row for this attempt only.
-    pub(super) fn refuse_once(&mut self, row: Row, status: Status) {
-        let number = self.assessor.number(status);
-        self.take_out(row);
-        self.refuse(row, number);
-        self.judged_once.push(row);
     }
 
     /// Chooses among the rows that pass.

@@ -144,7 +144,7 @@ fn pod(name: u8, template: u8, size: u8) -> Value {
         }
         _ => spec = json!({"priority": 5}),
     }
-    let port = if template == 19 && size % 4 == 0 {
+    let port = if template == 19 && size.is_multiple_of(4) {
         json!([{"containerPort": 1, "hostPort": 80}])
     } else {
         json!([])
@@ -184,7 +184,9 @@ impl World {
             }
             Step::NodeGone { name } => drop(self.cluster.remove_node(&format!("n{name}"))),
             Step::Place { pod: name, template, size } => {
-                let pod = self.compile(pod(*name, *template, *size));
+                // Some are among those that were promised a node.
+                let name = if size % 8 == 0 { 100 + name } else { *name };
+                let pod = self.compile(pod(name, *template, *size));
                 self.place(&pod);
             }
             Step::Gone { pod } => drop(self.cluster.release(&format!("p{pod}"))),
@@ -197,7 +199,9 @@ impl World {
             }
             Step::Promise { pod: name, template, node } => {
                 let pod = self.compile(pod(100 + *name, *template, 50));
-                if let Some(row) = self.cluster.row(&format!("n{node}")) {
+                let is_new = !self.promised.iter().any(|(_, uid)| *uid == pod.uid);
+                let row = self.cluster.row(&format!("n{node}"));
+                if let Some(row) = row.filter(|row| is_new && self.cluster.node(*row).is_real) {
                     self.promised.push((row, pod.uid.clone()));
                     self.nominated.insert(row, pod);
                 }
@@ -221,15 +225,17 @@ impl World {
 
     fn attempt(&mut self, pod: &Arc<Pod>, remembers: bool) -> Result<Choice, Failure> {
         self.cluster.visiting_order();
+        let promise = self.promised.iter().find(|(_, uid)| *uid == pod.uid);
         let attempt = Attempt {
             framework: &self.framework,
             nominated: &self.nominated,
             order: self.cluster.visited(),
             start: &mut 0,
             random: &mut self.random,
-            nominated_row: None,
+            nominated_row: promise.map(|(row, _)| *row),
             now: Time::default(),
             memory: remembers.then_some(&mut self.memory),
+            extenders: &mut [],
         };
         attempt.run(&self.cluster, pod)
     }
@@ -251,7 +257,15 @@ impl World {
                 let best = asked.feasible.iter().map(|(_, total)| *total).max();
                 assert_eq!(total(remembered.row), best, "{pod:?}\n{:?}", asked.feasible);
                 self.compare_totals(pod, asked.feasible);
-                self.placed += u64::from(self.cluster.assume(pod.clone(), remembered.row).is_ok());
+                if self.cluster.assume(pod.clone(), remembered.row).is_ok() {
+                    self.placed += 1;
+                    self.promised.iter().for_each(|(row, uid)| {
+                        if *uid == pod.uid {
+                            self.nominated.remove(*row, uid);
+                        }
+                    });
+                    self.promised.retain(|(_, uid)| *uid != pod.uid);
+                }
             }
             (Err(Failure::Unfit(asked)), Err(Failure::Unfit(remembered))) => {
                 assert_eq!(asked.message(), remembered.message(), "{pod:?}");
