@@ -32,8 +32,12 @@ impl Scheduler {
             bail!("the scheduler's flags are not those that start it")
         };
         options.plain = Some(Listen { address: [127, 0, 0, 1].into(), port: 0 });
-        let config =
-            config::parse(Path::new("the sandbox's configuration"), CONFIG, &options.overrides, &options.gates)?;
+        let config = config::parse(
+            Path::new("the sandbox's configuration"),
+            CONFIG,
+            &options.overrides,
+            &options.gates,
+        )?;
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
         let cluster = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let stop = CancellationToken::new();

@@ -93,15 +93,27 @@ async fn every_binding_has_exactly_one_outcome() {
     let failed = |message: &str| Outcome::BindFailed { message: message.to_owned() };
     for (name, replies, want) in [
         ("refused", vec![Reply::refused(404, "pods \"a\" not found")], failed("pods \"a\" not found")),
-        ("refused without words", vec![Reply::Answer(403, "no".to_owned())], failed("the server answered 403 Forbidden")),
+        (
+            "refused without words",
+            vec![Reply::Answer(403, "no".to_owned())],
+            failed("the server answered 403 Forbidden"),
+        ),
         ("answer lost, bound", vec![Reply::Broken, pod("uid-a", "n1")], Outcome::Bound),
         (
             "answer lost, not bound",
             vec![Reply::Broken, pod("uid-a", "")],
             failed("ServiceError: connection reset"),
         ),
-        ("answer lost, bound elsewhere", vec![Reply::refused(500, "etcd"), pod("uid-a", "n2")], failed("etcd")),
-        ("conflict with ourselves", vec![Reply::refused(409, "already assigned"), pod("uid-a", "n1")], Outcome::Bound),
+        (
+            "answer lost, bound elsewhere",
+            vec![Reply::refused(500, "etcd"), pod("uid-a", "n2")],
+            failed("etcd"),
+        ),
+        (
+            "conflict with ourselves",
+            vec![Reply::refused(409, "already assigned"), pod("uid-a", "n1")],
+            Outcome::Bound,
+        ),
         ("another pod of the name", vec![Reply::refused(409, "uid"), pod("uid-b", "n1")], failed("uid")),
         (
             "nobody answers any more",
@@ -161,10 +173,13 @@ async fn a_status_is_merged_and_tried_four_times() {
     assert_eq!(seen[3].form, "application/strategic-merge-patch+json");
     let row = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room",
         "lastProbeTime": null, "observedGeneration": 3});
-    let want = json!({"metadata": {"uid": "uid-a"}, "status": {"conditions": [row], "nominatedNodeName": "n2"}});
+    let want =
+        json!({"metadata": {"uid": "uid-a"}, "status": {"conditions": [row], "nominatedNodeName": "n2"}});
     assert_eq!(seen[3].body, want);
     // A refusal that stays one is not repeated, and one that ends all tries is let go.
-    for (replies, tries) in [(vec![Reply::refused(422, "x")], 1), ((0..4).map(|_| Reply::Broken).collect(), 4)] {
+    for (replies, tries) in
+        [(vec![Reply::refused(422, "x")], 1), ((0..4).map(|_| Reply::Broken).collect(), 4)]
+    {
         let api = FakeApi::scripted(replies);
         let mut scene = self::scene(&api);
         scene.front.take(status("a", "no room"));
@@ -274,7 +289,9 @@ async fn victims_are_marked_deleted_and_told_and_the_last_goes_last() {
     assert_eq!(scene.outcome().await, ("uid-p".to_owned(), Outcome::Preempted));
     assert!(scene.end().await.is_empty());
     let lines = api.lines();
-    let at = |line: &str| lines.iter().position(|seen| seen == line).unwrap_or_else(|| panic!("{line} in {lines:?}"));
+    let at = |line: &str| {
+        lines.iter().position(|seen| seen == line).unwrap_or_else(|| panic!("{line} in {lines:?}"))
+    };
     let mark = at("PATCH /api/v1/namespaces/ns/pods/v1/status");
     let delete = at("DELETE /api/v1/namespaces/ns/pods/v1");
     assert!(mark < delete && delete < at("PATCH /api/v1/namespaces/ns/pods/last/status"), "{lines:?}");
