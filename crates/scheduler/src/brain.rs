@@ -10,7 +10,7 @@ use koord_engine::engine::{Command, Input};
 use koord_engine::time::Time;
 use serde_json::Value;
 
-pub use engine::engine;
+pub use engine::{engine, engine_options};
 
 /// Decides; owned by one thread.
 pub trait Brain: Send + 'static {

@@ -3,6 +3,7 @@
 //! The engine's thread hands lines over and never waits for the disk; a thread of our own compresses and writes. The
 //! file stays within its limit: when it is full, what happened long ago is folded into the objects that were there last.
 
+mod brain;
 mod file;
 mod replay;
 
@@ -19,6 +20,7 @@ use koord_engine::engine::{Command, Input};
 use koord_engine::record::{Header, Taker};
 use koord_engine::time::Time;
 
+pub use brain::Recorded;
 pub use file::Lines;
 pub use koord_engine::record::Played;
 pub use replay::{Decision, ReplayError, Verdict, replay};

@@ -9,9 +9,9 @@ use super::{Attempt, Attempted, Brain, Dumps, Form, Gauges, View, views};
 use crate::config::SchedulerConfig;
 use crate::flags::Options;
 
-/// An engine for a checked configuration. The error is the whole text.
-pub fn engine(config: &SchedulerConfig, options: &Options) -> Result<Engine, String> {
-    let options = engine::Options {
+/// How an engine is set up for a checked configuration.
+pub fn engine_options(config: &SchedulerConfig, options: &Options) -> engine::Options {
+    engine::Options {
         percentage_of_nodes_to_score: config.percentage_of_nodes_to_score.get(),
         parallelism: i32::try_from(config.parallelism).unwrap_or(i32::MAX),
         initial_backoff: config.pod_initial_backoff,
@@ -21,8 +21,12 @@ pub fn engine(config: &SchedulerConfig, options: &Options) -> Result<Engine, Str
         pops_from_backoff: options.gates.is_on("SchedulerPopFromBackoffQ"),
         seed: koord_kit::random::bits(),
         ..engine::Options::new(config.profiles.clone())
-    };
-    Engine::new(&options).map_err(|error| error.to_string())
+    }
+}
+
+/// The engine. The error is the whole text.
+pub fn engine(options: &engine::Options) -> Result<Engine, String> {
+    Engine::new(options).map_err(|error| error.to_string())
 }
 
 impl Brain for Engine {

@@ -6,6 +6,7 @@ use koord_engine::profile::Profile;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::brain::Brain as _;
 
 /// An engine that is recorded, the way the shell does it.
 struct Live {
@@ -95,6 +96,37 @@ fn a_file_is_played_again() {
         assert!(text[1]["message"].as_str().unwrap().starts_with("0/2 nodes are available: "), "{text}");
         assert_eq!((&text[1]["pod"], &text[1]["at"]), (&json!("d/b"), &json!("2023-11-14T22:13:22Z")));
     }
+}
+
+#[test]
+fn a_brain_is_recorded_until_it_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recording");
+    let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                profiles:\n- schedulerName: mine\n";
+    let gates = koord_api::gate::Gates::defaults(koord_api::gate::Component::Scheduler);
+    let config = crate::config::parse(Path::new("test"), text, &Default::default(), &gates).unwrap();
+    let options = Options { seed: 9, ..Options::new(config.profiles.clone()) };
+    let recorder =
+        Recorder::start(&path, LIMIT_MIN, &Header::new(&options, &config.deciding_yaml())).unwrap();
+    let mut brain = Recorded::new(Engine::new(&options).unwrap(), recorder);
+    let pod = json!({"type": "pod", "object": {"metadata": {"name": "a", "namespace": "d", "uid": "a"},
+        "spec": {"schedulerName": "mine", "containers": [{"name": "c"}]}}});
+    let node = json!({"type": "node", "object": {"metadata": {"name": "n1"},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}}});
+    let mut commands = Vec::new();
+    for (seconds, input) in [(0, node), (10, pod)] {
+        let now = Time::from_seconds(1_700_000_000 + seconds);
+        brain.take(now, serde_json::from_value(input).unwrap());
+        brain.step(now);
+        commands.extend(brain.take_commands());
+    }
+    drop(brain);
+    let (decisions, played) = replayed(&path);
+    assert_eq!(played.verified, u64::try_from(commands.len()).unwrap());
+    assert!(played.is_same() && decisions.len() == 1 && decisions[0].pod == "d/a", "{decisions:?}");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
 }
 
 /// Text that does not compress.

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use koord_engine::record::Header;
 use koord_kit::client::ClientError;
 use koord_kit::events::{EventType, Flavour, Note, recorder};
 use koord_kit::http::{Check, Health};
@@ -29,6 +30,7 @@ use crate::load::{Limits, Load};
 use crate::metrics::SchedulerMetrics;
 use crate::monitor::Monitor;
 use crate::pipeline::{self, MayWrite, Means};
+use crate::record::{RecordError, Recorded, Recorder};
 use crate::serve::{Pages, Standing};
 use crate::watches::Watches;
 
@@ -53,6 +55,8 @@ pub enum StartError {
     Engine(String),
     #[error(transparent)]
     Extender(#[from] ExtenderError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
     #[error(transparent)]
     Server(#[from] servers::ServerError),
     #[error("cannot start the engine's thread")]
@@ -94,13 +98,21 @@ impl Running {
 
 /// Starts a scheduler; it ends when `stop` is cancelled or its lease is lost.
 pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, StartError> {
-    let mut engine = crate::brain::engine(&setup.config, &setup.options).map_err(StartError::Engine)?;
+    let engine_options = crate::brain::engine_options(&setup.config, &setup.options);
+    let mut engine = crate::brain::engine(&engine_options).map_err(StartError::Engine)?;
     let extension = Extension::new(&setup.config.extenders).await?;
     if !extension.https.is_empty() {
         let api = koord_kit::client::client(setup.cluster.clone(), &client_options(&setup.config))?;
         engine.set_extenders(extension.judges(&api, &tokio::runtime::Handle::current()));
     }
-    start_with(setup, engine, extension, stop).await
+    match &setup.options.record {
+        None => start_with(setup, engine, extension, stop).await,
+        Some(record) => {
+            let header = Header::new(&engine_options, &setup.config.deciding_yaml());
+            let recorder = Recorder::start(&record.file, record.limit, &header)?;
+            start_with(setup, Recorded::new(engine, recorder), extension, stop).await
+        }
+    }
 }
 
 async fn start_with<B: crate::brain::Brain>(
