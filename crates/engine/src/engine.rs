@@ -8,6 +8,7 @@
 
 mod binding;
 pub mod command;
+pub mod dump;
 mod explain;
 mod failure;
 pub mod input;
@@ -52,6 +53,7 @@ pub struct Engine {
     random: Random,
     commands: Vec<Command>,
     preemptions: Preemptions,
+    dumps: dump::Dumps,
 }
 
 /// What preemption did, for metrics; the owner takes it.
@@ -76,6 +78,8 @@ pub struct Attempted {
     /// Nodes that passed, with their totals; no totals when only one passed.
     pub feasible: Vec<(Row, i64)>,
     pub verdict: Verdict,
+    /// What [`Engine::set_dumps`] asked for.
+    pub dumped: Option<Box<dump::Dumped>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +142,7 @@ impl Engine {
             random: Random::new(options.seed),
             commands: Vec::new(),
             preemptions: Preemptions::default(),
+            dumps: dump::Dumps::default(),
         }
     }
 

@@ -34,6 +34,7 @@ impl Engine {
             evaluated: 0,
             feasible: Vec::new(),
             verdict: Verdict::Skipped,
+            dumped: None,
         };
         if pod.is_deleting || self.world.cluster.held(&pod.uid).is_some() {
             self.queue.done(&record.pod.uid);
@@ -42,7 +43,9 @@ impl Engine {
             }
             return attempted;
         }
-        match self.search(now, &record, &pod) {
+        let found = self.search(now, &record, &pod);
+        attempted.dumped = self.dump(record.pod.profile, &pod, &found);
+        match found {
             Ok(choice) => {
                 attempted.evaluated = choice.evaluated;
                 attempted.feasible.clone_from(&choice.feasible);
