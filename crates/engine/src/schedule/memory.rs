@@ -81,6 +81,7 @@ impl Memory {
                     feasible: Vec::new(),
                     evaluated: 1,
                     slots: cycle.slots.clone(),
+                    refused: Sieve::default(),
                 }));
             }
         }
@@ -345,7 +346,7 @@ fn by_states(
 
 fn chosen(cycle: &mut Cycle<'_>, row: Row, feasible_count: usize, evaluated: usize) -> Choice {
     let slots = std::mem::take(&mut cycle.slots);
-    Choice { row, feasible_count, feasible: Vec::new(), evaluated, slots }
+    Choice { row, feasible_count, feasible: Vec::new(), evaluated, slots, refused: Sieve::default() }
 }
 
 fn failed(attempt: &mut Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sieve: Sieve) -> Failure {
