@@ -8,6 +8,7 @@
 
 mod binding;
 pub mod command;
+pub mod dump;
 mod explain;
 mod failure;
 pub mod handlers;
@@ -60,6 +61,7 @@ pub struct Engine {
     preemptions: Preemptions,
     handlers: handlers::Handlers,
     extenders: Vec<Box<dyn Extender>>,
+    dumps: dump::Dumps,
 }
 
 /// What preemption did, for metrics; the owner takes it.
@@ -85,6 +87,8 @@ pub struct Attempted {
     /// from memory.
     pub feasible: Vec<(Row, i64)>,
     pub verdict: Verdict,
+    /// What [`Engine::set_dumps`] asked for.
+    pub dumped: Option<Box<dump::Dumped>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +155,7 @@ impl Engine {
             preemptions: Preemptions::default(),
             handlers: handlers::Handlers::default(),
             extenders: Vec::new(),
+            dumps: dump::Dumps::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::cluster::{Cluster, Row};
 use crate::extender::Extenders;
 use crate::framework::{
-    Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Slots, Status,
+    Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Sieve, Slots, Status,
 };
 use crate::pod::Pod;
 use crate::random::Random;
@@ -78,6 +78,8 @@ pub struct Choice {
     pub evaluated: usize,
     /// What plugins keep for the steps that follow.
     pub slots: Slots,
+    /// Nodes that did not pass, and why.
+    pub refused: Sieve,
 }
 
 /// Plugins refused every node, and this is what could be done about it.
@@ -175,7 +177,8 @@ impl Attempt<'_> {
                 (feasible[at].0, feasible)
             }
         };
-        Ok(Choice { row, feasible_count: feasible.len(), feasible, evaluated, slots: cycle.slots })
+        let feasible_count = feasible.len();
+        Ok(Choice { row, feasible_count, feasible, evaluated, slots: cycle.slots, refused: found.sieve })
     }
 
     /// Asks PostFilter plugins, in order, until one helps or forbids. Spec: scheduler-core 3.2.9.
@@ -227,6 +230,23 @@ impl Attempt<'_> {
         unfit.help = texts.join(", ");
         Failure::Unfit(Box::new(unfit))
     }
+}
+
+/// Each plugin's weighted scores, one for each row, asked anew; what goes wrong gives none.
+pub(crate) fn score_parts(
+    framework: &Framework,
+    cluster: &Cluster,
+    pod: &Arc<Pod>,
+    rows: &[Row],
+) -> Vec<(PluginName, Vec<i64>)> {
+    let mut cycle = Cycle::new(cluster, pod);
+    let mut parts = Vec::new();
+    if search::prepare(framework, &mut cycle, &mut Prepared::default()).is_ok() {
+        let _ = rank::rate(framework, &mut cycle, rows, |name, weight, scores| {
+            parts.push((name, scores.iter().map(|score| score * weight).collect()));
+        });
+    }
+    parts
 }
 
 /// Nodes that a plugin's node set leaves out, and the plugins that left them out.

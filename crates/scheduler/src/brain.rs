@@ -6,6 +6,7 @@ mod views;
 use std::time::Duration;
 
 use koord_engine::engine::command::Subject;
+use koord_engine::engine::dump::{Dumped, Dumps};
 use koord_engine::engine::{Command, Input};
 use koord_engine::time::Time;
 use serde_json::Value;
@@ -54,8 +55,7 @@ pub struct Attempt {
     pub evaluated: usize,
     pub feasible: usize,
     /// What [`Brain::set_dumps`] asked for.
-    pub scores: Option<ScoreTable>,
-    pub refusals: Vec<Refusal>,
+    pub dumped: Option<Box<Dumped>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,38 +66,6 @@ pub enum Attempted {
     Error,
     /// There was nothing to try: the pod is gone, or has a node.
     Skipped,
-}
-
-/// What is logged of single decisions. Spec: scheduler-core 9.14.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dumps {
-    /// How many of the best nodes; 0 is off.
-    pub top_scores: usize,
-    pub refusals: bool,
-}
-
-/// The weighted scores of nodes, the best first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScoreTable {
-    pub plugins: Vec<&'static str>,
-    pub rows: Vec<ScoreRow>,
-    pub feasible: usize,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScoreRow {
-    pub node: Box<str>,
-    pub total: i64,
-    /// One for each plugin.
-    pub parts: Vec<i64>,
-}
-
-/// Why a node did not take the pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    pub node: Box<str>,
-    pub plugin: &'static str,
-    pub reason: String,
 }
 
 /// What people may ask about.

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use koord_engine::engine::dump::Dumps;
 use koord_engine::engine::input::Outcome;
 use koord_engine::engine::{Command, Input};
 use koord_engine::time::Time;
@@ -15,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::brain::{Attempt, Attempted, Brain, Dumps, Gauges, View};
+use crate::brain::{Attempt, Attempted, Brain, Gauges, View};
 use crate::clock::Clock;
 use crate::dump::{self, Switches};
 use crate::load::Load;
@@ -277,12 +278,14 @@ impl<B: Brain, H: Hands> Driver<B, H> {
         for victims in self.parts.brain.preemptions() {
             self.parts.metrics.preempting(victims);
         }
-        if let Some(table) = &attempt.scores {
-            let heading = dump::scores_heading(&attempt.pod.key, self.dumps.top_scores, table);
-            tracing::info!("{heading}\n{}", dump::scores_table(&attempt.pod.key, table));
-        }
-        for refusal in &attempt.refusals {
-            tracing::info!("{}", dump::refusal_line(&attempt.pod.key, refusal));
+        if let Some(dumped) = &attempt.dumped {
+            if let Some(table) = &dumped.scores {
+                let heading = dump::scores_heading(&attempt.pod.key, self.dumps.top_scores, table);
+                tracing::info!("{heading}\n{}", dump::scores_table(&attempt.pod.key, table));
+            }
+            for refusal in &dumped.refusals {
+                tracing::info!("{}", dump::refusal_line(&attempt.pod.key, refusal));
+            }
         }
         if attempt.result == Attempted::Placed {
             self.parts.monitor.begin(now, &attempt.pod, &attempt.scheduler);

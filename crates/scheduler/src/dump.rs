@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use koord_engine::engine::dump::{Dumps, Refusal, ScoreTable};
 use koord_engine::pod::PodKey;
-
-use crate::brain::{Dumps, Refusal, ScoreTable};
 
 /// The switches, changed over HTTP while we run.
 #[derive(Debug, Default)]
@@ -95,7 +94,7 @@ pub fn refusal_line(pod: &PodKey, refusal: &Refusal) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::brain::ScoreRow;
+    use koord_engine::engine::dump::ScoreRow;
 
     fn pod() -> PodKey {
         PodKey { namespace: "ns".into(), name: "p".into() }

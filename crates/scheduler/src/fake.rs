@@ -11,6 +11,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use koord_engine::engine::command::Subject;
+use koord_engine::engine::dump::Dumps;
 use koord_engine::engine::{Command, Input};
 use koord_engine::pod::PodKey;
 use koord_engine::time::Time;
@@ -19,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 use tower::{BoxError, Service};
 
-use crate::brain::{Attempt, Attempted, Brain, Dumps, Form, Gauges, View};
+use crate::brain::{Attempt, Attempted, Brain, Form, Gauges, View};
 
 pub(crate) fn subject(name: &str) -> Subject {
     Subject { key: PodKey { namespace: "ns".into(), name: name.into() }, uid: format!("uid-{name}").into() }
@@ -181,8 +182,7 @@ impl Brain for FakeBrain {
                 waited: Default::default(),
                 evaluated: 1,
                 feasible: 1,
-                scores: None,
-                refusals: Vec::new(),
+                dumped: None,
             })
         })
     }

@@ -35,6 +35,7 @@ impl Engine {
             evaluated: 0,
             feasible: Vec::new(),
             verdict: Verdict::Skipped,
+            dumped: None,
         };
         if pod.is_deleting || self.world.cluster.held(&pod.uid).is_some() {
             self.queue.done(&record.pod.uid);
@@ -43,7 +44,9 @@ impl Engine {
             }
             return attempted;
         }
-        match self.search(now, &record, &pod) {
+        let found = self.search(now, &record, &pod);
+        attempted.dumped = self.dump(record.pod.profile, &pod, &found);
+        match found {
             Ok(choice) => {
                 attempted.evaluated = choice.evaluated;
                 attempted.feasible.clone_from(&choice.feasible);
@@ -81,7 +84,8 @@ impl Engine {
             random: &mut self.random,
             nominated_row: promised.and_then(|node| cluster.row(node)),
             now,
-            memory: self.memories.get_mut(usize::from(record.pod.profile.0)),
+            // Dumps tell of every node, which memory does not.
+            memory: self.memories.get_mut(usize::from(record.pod.profile.0)).filter(|_| !self.dumps.are_on()),
             extenders: &mut self.extenders,
         };
         attempt.run(cluster, pod)

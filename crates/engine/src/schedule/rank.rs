@@ -2,11 +2,21 @@
 
 use super::{Framework, Ties};
 use crate::cluster::Row;
-use crate::framework::{Cycle, Status};
+use crate::framework::{Cycle, PluginName, Status};
 use crate::random::Random;
 
 /// The weighted sum of all scores, one for each row.
 pub(super) fn totals(framework: &Framework, cycle: &mut Cycle<'_>, rows: &[Row]) -> Result<Vec<i64>, Status> {
+    rate(framework, cycle, rows, |_, _, _| {})
+}
+
+/// As `totals`; `heard` is told each plugin's scores and weight.
+pub(super) fn rate(
+    framework: &Framework,
+    cycle: &mut Cycle<'_>,
+    rows: &[Row],
+    mut heard: impl FnMut(PluginName, i64, &[i64]),
+) -> Result<Vec<i64>, Status> {
     let mut active = Vec::new();
     for (hooks, weight) in &framework.scores {
         let Some(plugin) = &hooks.score else { continue };
@@ -34,6 +44,7 @@ pub(super) fn totals(framework: &Framework, cycle: &mut Cycle<'_>, rows: &[Row])
             }
             *total += score * weight;
         }
+        heard(name, weight, &scores);
     }
     Ok(totals)
 }

@@ -1,11 +1,12 @@
 //! The engine itself, as the shell sees it.
 
+use koord_engine::engine::dump::Dumps;
 use koord_engine::engine::{self, Command, Engine, Input, Verdict};
 use koord_engine::queue::QueueName;
 use koord_engine::time::Time;
 use serde_json::Value;
 
-use super::{Attempt, Attempted, Brain, Dumps, Form, Gauges, View, views};
+use super::{Attempt, Attempted, Brain, Form, Gauges, View, views};
 use crate::config::SchedulerConfig;
 use crate::flags::Options;
 
@@ -49,8 +50,7 @@ impl Brain for Engine {
             waited: tried.since.map(|since| now.since(since)).unwrap_or_default(),
             evaluated: tried.evaluated,
             feasible: tried.feasible.len(),
-            scores: None,
-            refusals: Vec::new(),
+            dumped: tried.dumped,
         })
     }
 
@@ -108,5 +108,7 @@ impl Brain for Engine {
         self.take_preemptions().victims
     }
 
-    fn set_dumps(&mut self, _dumps: Dumps) {}
+    fn set_dumps(&mut self, dumps: Dumps) {
+        Engine::set_dumps(self, dumps);
+    }
 }
