@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use koord_engine::engine::dump::Dumps;
 use koord_engine::engine::{Command, Input};
 use koord_engine::time::Time;
 use serde_json::Value;
 
 use super::Recorder;
-use crate::brain::{Attempt, Brain, Dumps, Gauges, View};
+use crate::brain::{Attempt, Brain, Gauges, View};
 
 /// A quiet scheduler's last minutes are on the disk, too.
 const FLUSHED_EVERY: Duration = Duration::from_secs(5);
