@@ -114,7 +114,7 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
             std::fs::write(path, serde_json::to_vec_pretty(&trial.recorded)?)?;
         }
         for found in &trial.found {
-            say(&format!("seed {seed} ({}), pod {}: {}", scenario.family, found.pod, found.what()));
+            let known = report.differences.len();
             if let Err(error) = judge(&mut lab, &mut report, found).await {
                 report.differences.push(tell(
                     found,
@@ -122,6 +122,7 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
                     &found.frozen,
                 )?);
             }
+            report.differences.iter().skip(known).for_each(|difference| say(difference));
         }
     }
     lab.stop()?;

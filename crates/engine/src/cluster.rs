@@ -13,6 +13,7 @@ use koord_api::resource::{ResourceTable, ResourceVector};
 
 use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
 use crate::framework::PluginName;
+use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
 use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
@@ -63,7 +64,7 @@ pub struct Cluster {
     order: order::Order,
     pods: ledger::Ledger,
     taints: node::TaintSets,
-    images: HashMap<Sym, Image>,
+    images: QuickMap<Sym, Image>,
     domains: domains::Domains,
     matching: matching::Matching,
     workloads: workloads::Workloads,
@@ -104,12 +105,18 @@ pub struct ChangeLog {
 const CHANGES_KEPT: usize = 1 << 16;
 
 impl ChangeLog {
-    fn push(&mut self, row: Row) {
+    pub(crate) fn push(&mut self, row: Row) {
         if self.rows.len() == CHANGES_KEPT {
             self.rows.pop_front();
             self.first += 1;
         }
         self.rows.push_back(row);
+    }
+
+    /// Everything may have changed: all readers start over.
+    pub(crate) fn start_over(&mut self) {
+        self.first = self.end() + 1;
+        self.rows.clear();
     }
 
     /// Where a reader that knows everything stands.
@@ -120,7 +127,7 @@ impl ChangeLog {
     /// What changed since; none when that is no longer known.
     pub fn since(&self, place: u64) -> Option<impl Iterator<Item = Row> + '_> {
         let skip = usize::try_from(place.checked_sub(self.first)?).ok()?;
-        Some(self.rows.iter().skip(skip).copied())
+        (skip <= self.rows.len()).then(|| self.rows.range(skip..).copied())
     }
 }
 
@@ -182,7 +189,12 @@ impl Cluster {
         let mut node = Node::read(object, &mut self.names, &mut self.resources);
         node.taint_set = self.taints.share(&node.taints);
         let allocatable = node.allocatable.clone();
-        self.leave_domains(row);
+        // Mostly a heartbeat: with the same labels a node stays in its domains.
+        let known = &self.nodes[row.index()];
+        let is_relabelled = !known.is_real || known.labels != node.labels;
+        if is_relabelled {
+            self.leave_domains(row);
+        }
         self.count_images(row, false);
         let old = &mut self.nodes[row.index()];
         let is_new = !old.is_real;
@@ -191,8 +203,10 @@ impl Cluster {
         let released = std::mem::replace(old, node);
         self.taints.release(released.taint_set, released.is_real);
         self.count_images(row, true);
-        self.domains.set_node(row, &self.nodes[row.index()], &self.names);
-        self.matching.shift(row, 1, &self.domains);
+        if is_relabelled {
+            self.domains.set_node(row, &self.nodes[row.index()], &self.names);
+            self.matching.shift(row, 1, &self.domains);
+        }
         self.columns.set_node(row, &allocatable, &self.nodes[row.index()], &self.resources);
         match is_new {
             true => self.order.add(row, &new_zone),
@@ -256,8 +270,10 @@ impl Cluster {
                 true => image.nodes += 1,
                 false => image.nodes = image.nodes.saturating_sub(1),
             }
+            if image.nodes == 0 {
+                self.images.remove(name);
+            }
         }
-        self.images.retain(|_, image| image.nodes > 0);
     }
 
     fn touch(&mut self, row: Row) {
@@ -349,7 +365,9 @@ impl Cluster {
 
     /// A namespace has these labels now.
     pub fn set_namespace(&mut self, name: &str, labels: std::collections::BTreeMap<String, String>) {
-        self.matching.set_namespace(name, labels, &self.names, &self.domains);
+        if self.matching.set_namespace(name, labels, &self.names, &self.domains) {
+            self.log.start_over();
+        }
     }
 
     pub fn storage(&self) -> &Storage {

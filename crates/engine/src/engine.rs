@@ -11,6 +11,7 @@ pub mod command;
 pub mod dump;
 mod explain;
 mod failure;
+pub mod handlers;
 pub mod input;
 mod objects;
 mod options;
@@ -23,19 +24,22 @@ mod world;
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 pub use command::{Command, Subject};
+pub use handlers::FailureHandler;
 pub use input::{Input, Outcome};
 pub use options::Options;
 pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
+use crate::extender::Extender;
 use crate::plugins::registry::{self, Manner};
 use crate::pod::PodKey;
 use crate::profile::ProfileError;
 use crate::queue::{self, Queue};
 use crate::random::Random;
-use crate::schedule::{Framework, Nominated, Sampling, Ties};
+use crate::schedule::{Framework, Memory, Nominated, Sampling, Ties};
 use crate::time::Time;
 use world::World;
 
@@ -46,6 +50,8 @@ pub struct Engine {
     /// Pods with a place that are not bound yet, by UID.
     bindings: HashMap<Box<str>, binding::Binding>,
     nominated: Nominated,
+    /// What attempts remember, for each profile.
+    memories: Vec<Memory>,
     /// Nodes came or went, so that promises must be looked up anew.
     is_renominating: bool,
     /// Where the next search begins.
@@ -54,6 +60,8 @@ pub struct Engine {
     commands: Vec<Command>,
     preemptions: Preemptions,
     dumps: dump::Dumps,
+    handlers: handlers::Handlers,
+    extenders: Vec<Box<dyn Extender>>,
 }
 
 /// What preemption did, for metrics; the owner takes it.
@@ -75,7 +83,8 @@ pub struct Attempted {
     pub since: Option<Time>,
     /// Nodes looked at.
     pub evaluated: usize,
-    /// Nodes that passed, with their totals; no totals when only one passed.
+    /// Nodes that passed, with their totals; no totals when only one passed, and none at all when the choice was made
+    /// from memory.
     pub feasible: Vec<(Row, i64)>,
     pub verdict: Verdict,
     /// What [`Engine::set_dumps`] asked for.
@@ -124,6 +133,7 @@ impl Engine {
             world.cluster.set_default_spread(&profile.scheduler_name, defaults);
         }
         let profiles = world.queue_profiles();
+        let memories = world.frameworks.iter().map(|_| Memory::default()).collect();
         let queue_options = queue::Options {
             initial_backoff: options.initial_backoff,
             max_backoff: options.max_backoff,
@@ -137,12 +147,15 @@ impl Engine {
             queue: Queue::new(queue_options, profiles),
             bindings: HashMap::new(),
             nominated: Nominated::default(),
+            memories,
             is_renominating: false,
             search_start: 0,
             random: Random::new(options.seed),
             commands: Vec::new(),
             preemptions: Preemptions::default(),
             dumps: dump::Dumps::default(),
+            handlers: handlers::Handlers::default(),
+            extenders: Vec::new(),
         }
     }
 
@@ -182,6 +195,19 @@ impl Engine {
             }
         }
         self.fulfil_wishes(now);
+    }
+
+    /// Lets somebody have a say about failed attempts: before the default handler, which they can replace, or after it.
+    pub fn handle_failures(&mut self, handler: Arc<dyn FailureHandler>, comes_first: bool) {
+        match comes_first {
+            true => self.handlers.before.push(handler),
+            false => self.handlers.after.push(handler),
+        }
+    }
+
+    /// Others who have a say, in the order they are asked.
+    pub fn set_extenders(&mut self, extenders: Vec<Box<dyn Extender>>) {
+        self.extenders = extenders;
     }
 
     /// What the outside has to do, in order.

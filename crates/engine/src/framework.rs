@@ -8,6 +8,7 @@ pub mod cycle;
 pub mod event;
 pub mod hint;
 pub mod hooks;
+pub mod parts;
 pub mod plugin_set;
 pub mod sieve;
 pub mod status;

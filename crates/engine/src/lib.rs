@@ -3,7 +3,9 @@
 pub mod cluster;
 pub mod engine;
 pub mod explain;
+pub mod extender;
 pub mod framework;
+pub mod hash;
 pub mod intern;
 pub mod number;
 pub mod plugins;

@@ -19,8 +19,13 @@ pub const MEMORY_ASSUMED_BYTES: i64 = 200 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Requests {
     pub amounts: ResourceVector,
+    /// What a node counts where it is scored.
     pub nonzero_cpu_milli: i64,
     pub nonzero_memory: i64,
+    /// What the pod itself adds to that when NodeResourcesFit scores: as in kube-scheduler 1.35, without what is asked
+    /// for the pod as a whole.
+    pub scored_cpu_milli: i64,
+    pub scored_memory: i64,
 }
 
 type WireList = BTreeMap<String, WireQuantity>;
@@ -40,6 +45,14 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
         assumed.fill(container, &mut vector);
         vector
     });
+    let scored = match level {
+        Some(_) => aggregate(spec, |container| {
+            let mut vector = resize.request(container, table_of(container, table), table);
+            Assumed { cpu: true, memory: true }.fill(container, &mut vector);
+            vector
+        }),
+        None => nonzero.clone(),
+    };
     let mut nonzero = nonzero;
     for (name, amount) in level.into_iter().flatten() {
         if name != "cpu" && name != "memory" && !name.starts_with("hugepages-") {
@@ -56,6 +69,8 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
     Requests {
         nonzero_cpu_milli: nonzero.get(ResourceId::CPU),
         nonzero_memory: nonzero.get(ResourceId::MEMORY),
+        scored_cpu_milli: scored.get(ResourceId::CPU).saturating_add(overhead.get(ResourceId::CPU)),
+        scored_memory: scored.get(ResourceId::MEMORY).saturating_add(overhead.get(ResourceId::MEMORY)),
         amounts,
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, Row};
+use crate::extender::Extenders;
 use crate::framework::{
     Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Sieve, Slots, Status,
 };
@@ -14,10 +15,17 @@ use crate::random::Random;
 use crate::time::Time;
 
 mod diagnosis;
+mod extend;
+mod memory;
+mod nominated;
 mod rank;
+mod room;
 mod search;
 
 pub use diagnosis::{Diagnosis, Reasons};
+pub use memory::Memory;
+pub use nominated::{Nominated, Promised};
+pub use room::{Lack, Room};
 pub use search::{Prepared, nodes_to_find};
 
 /// The plugins of one profile, point by point, in the order they run.
@@ -57,42 +65,14 @@ pub enum Ties {
     Heap,
 }
 
-/// Pods that were promised room, by the node that will have it.
-#[derive(Debug, Default)]
-pub struct Nominated {
-    by_row: std::collections::HashMap<Row, Vec<Arc<Pod>>>,
-}
-
-impl Nominated {
-    pub fn insert(&mut self, row: Row, pod: Arc<Pod>) {
-        self.by_row.entry(row).or_default().push(pod);
-    }
-
-    pub fn remove(&mut self, row: Row, uid: &str) {
-        if let Some(pods) = self.by_row.get_mut(&row) {
-            pods.retain(|pod| *pod.uid != *uid);
-            if pods.is_empty() {
-                self.by_row.remove(&row);
-            }
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_row.is_empty()
-    }
-
-    /// Those whose room must be left alone by `pod`.
-    pub fn before<'a>(&'a self, pod: &'a Pod, row: Row) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let there = self.by_row.get(&row).into_iter().flatten();
-        there.filter(move |other| other.class.priority >= pod.class.priority && other.uid != pod.uid)
-    }
-}
-
 /// A node was found.
 #[derive(Debug)]
 pub struct Choice {
     pub row: Row,
-    /// The nodes that passed, with their totals; no totals when only one passed.
+    /// How many nodes passed.
+    pub feasible_count: usize,
+    /// The nodes that passed, with their totals; no totals when only one passed. Empty when the choice was made from
+    /// memory: an attempt without one tells.
     pub feasible: Vec<(Row, i64)>,
     /// Nodes looked at.
     pub evaluated: usize,
@@ -143,6 +123,11 @@ pub struct Attempt<'a> {
     /// The node that the pod is promised; tried first.
     pub nominated_row: Option<Row>,
     pub now: Time,
+    /// What attempts of this profile on this cluster remember. Without it every node is asked about and the choice
+    /// tells all totals; the outcome is the same. What-if attempts go without.
+    pub memory: Option<&'a mut Memory>,
+    /// Others who are asked, in this order. What-if attempts go without.
+    pub extenders: &'a mut Extenders,
 }
 
 impl Attempt<'_> {
@@ -151,6 +136,19 @@ impl Attempt<'_> {
         if self.order.is_empty() {
             return Err(Failure::NoNodes);
         }
+        // What others say cannot be remembered.
+        let is_ours_alone = !extend::concerns(self.extenders, cluster, pod);
+        let memory = self.memory.take().filter(|_| is_ours_alone);
+        let remembered = memory.and_then(|memory| memory.attempt(&mut self, cluster, pod));
+        remembered.unwrap_or_else(|| self.ask_all(cluster, pod))
+    }
+
+    fn is_unordered(&self) -> bool {
+        self.framework.sampling == Sampling::All && self.framework.ties == Ties::Random
+    }
+
+    /// Asks about every node.
+    fn ask_all(mut self, cluster: &Cluster, pod: &Arc<Pod>) -> Result<Choice, Failure> {
         let mut cycle = Cycle::new(cluster, pod);
         let mut prepared = Prepared::default();
         if let Err(refused) = search::prepare(self.framework, &mut cycle, &mut prepared) {
@@ -171,13 +169,16 @@ impl Attempt<'_> {
             }
             [row] => (*row, vec![(*row, 0)]),
             rows => {
-                let totals = rank::totals(self.framework, &mut cycle, rows).map_err(Failure::Error)?;
-                let at = rank::pick(&totals, self.framework.ties, self.random);
+                let mut totals = rank::totals(self.framework, &mut cycle, rows).map_err(Failure::Error)?;
+                extend::add_scores(self.extenders, &cycle, rows, &mut totals);
+                let ties = if self.extenders.is_empty() { self.framework.ties } else { Ties::Random };
+                let at = rank::pick(&totals, ties, self.random);
                 let feasible: Vec<(Row, i64)> = rows.iter().copied().zip(totals).collect();
                 (feasible[at].0, feasible)
             }
         };
-        Ok(Choice { row, feasible, evaluated, slots: cycle.slots, refused: found.sieve })
+        let feasible_count = feasible.len();
+        Ok(Choice { row, feasible_count, feasible, evaluated, slots: cycle.slots, refused: found.sieve })
     }
 
     /// Asks PostFilter plugins, in order, until one helps or forbids. Spec: scheduler-core 3.2.9.
@@ -200,6 +201,7 @@ impl Attempt<'_> {
                 now: self.now,
             };
             let answer = plugin.help(&input, self.random);
+            let answer = extend::approve(self.extenders, cycle, answer);
             match answer.status.code {
                 Code::Success => {
                     (unfit.nominating, unfit.preemption) = (answer.nominating, answer.preemption);

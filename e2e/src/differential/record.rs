@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use super::binder;
@@ -30,6 +31,8 @@ const CLEARED: [&str; 9] = [
     "CSIStorageCapacity",
     "Node",
 ];
+/// Requests on their way at once.
+const PARALLEL: usize = 8;
 /// Marks the nodes that a probe counts.
 const MARK: &str = "koord.test/mark";
 /// No node has any.
@@ -47,6 +50,10 @@ pub struct Lab {
     /// Pods on nodes, by uid.
     standing: BTreeMap<String, String>,
     has_claims: bool,
+    /// Kinds that were made, with their namespaces.
+    used: BTreeSet<(String, String)>,
+    /// Objects that stay, as they were stored.
+    lasting: BTreeMap<(String, String), Value>,
 }
 
 /// What a step brought.
@@ -79,7 +86,17 @@ impl Lab {
         let talk = Talk::new(kubeconfig).await?;
         let board = Board::start(talk.client.clone());
         let peer = Peer::start(program, kubeconfig)?;
-        Ok(Lab { talk, board, peer, marks: 0, started: 0, standing: BTreeMap::new(), has_claims: false })
+        Ok(Lab {
+            talk,
+            board,
+            peer,
+            marks: 0,
+            started: 0,
+            standing: BTreeMap::new(),
+            has_claims: false,
+            used: BTreeSet::new(),
+            lasting: BTreeMap::new(),
+        })
     }
 
     pub fn stop(self) -> Result<()> {
@@ -88,35 +105,24 @@ impl Lab {
 
     /// Empties the cluster and fills it anew. Returns the objects, and as they were stored.
     pub async fn set_up(&mut self, base: &[Value]) -> Result<Vec<(Value, Value)>> {
-        for kind in CLEARED {
-            self.talk.clear(kind).await?;
-        }
-        self.board.wipe();
-        self.standing.clear();
-        self.started = 0;
+        self.clear().await?;
         self.marks += 1;
         self.has_claims = base.iter().any(|object| is_kind(object, "PersistentVolumeClaim"));
-        let mut stored = Vec::new();
-        let mut claims: BTreeMap<String, Value> = BTreeMap::new();
-        for original in base.iter().filter(|object| !is_kind(object, "Pod")) {
-            let mut object = original.clone();
-            if is_kind(&object, "Node") {
-                object["metadata"]["labels"][MARK] = json!(self.marks.to_string());
+        let others =
+            base.iter().filter(|object| !is_kind(object, "Pod") && !is_kind(object, "PersistentVolume"));
+        let mut stored = self.create_all(others.cloned().collect()).await?;
+        // Bound for good: only a claim with this very uid may use the volume.
+        let uid_of = |claim: &Value| Some((claim["spec"]["volumeName"].as_str()?.to_owned(), uid(claim)));
+        let claims: BTreeMap<String, String> =
+            stored.iter().filter_map(|(_, stored)| uid_of(stored)).collect();
+        let mut volumes: Vec<Value> =
+            base.iter().filter(|object| is_kind(object, "PersistentVolume")).cloned().collect();
+        for volume in &mut volumes {
+            if let Some(uid) = claims.get(name(volume)) {
+                volume["spec"]["claimRef"]["uid"] = json!(uid);
             }
-            if is_kind(&object, "PersistentVolume") {
-                // Bound for good: only a claim with this very uid may use it.
-                if let Some(claim) = claims.get(name(&object)) {
-                    object["spec"]["claimRef"]["uid"] = claim["metadata"]["uid"].clone();
-                }
-            }
-            let created = self.talk.create(&object).await.with_context(|| object.to_string())?;
-            if let Some(volume) =
-                created["spec"]["volumeName"].as_str().filter(|_| is_kind(&object, "PersistentVolumeClaim"))
-            {
-                claims.insert(volume.to_owned(), created.clone());
-            }
-            stored.push((original.clone(), typed(created, kind(&object))));
         }
+        stored.extend(self.create_all(volumes).await?);
         let nodes = base.iter().filter(|object| is_kind(object, "Node")).count();
         // It keeps how many nodes have an image with each node, as of when it last looked: all must be looked at anew
         // when it did so in between.
@@ -127,10 +133,68 @@ impl Lab {
                 self.talk.patch("Node", "", name(node), &mark).await?;
             }
         }
-        for pod in base.iter().filter(|object| is_kind(object, "Pod")) {
-            let created = self.talk.create(pod).await.with_context(|| pod.to_string())?;
-            let running = self.run(&created, pod["status"]["startTime"].as_str()).await?;
-            stored.push((pod.clone(), running));
+        let mut pods: Vec<Value> = base.iter().filter(|object| is_kind(object, "Pod")).cloned().collect();
+        for pod in &mut pods {
+            let start = self.next_start()?;
+            let status = &mut pod["status"];
+            if status["startTime"].is_null() {
+                *status = json!({"phase": "Running", "startTime": start});
+            }
+        }
+        let pods = self.create_all(pods).await?;
+        self.standing = pods.iter().map(|(_, pod)| (uid(pod), key(pod))).collect();
+        stored.extend(pods);
+        Ok(stored)
+    }
+
+    async fn clear(&mut self) -> Result<()> {
+        for kind in CLEARED {
+            let used: Vec<String> =
+                self.used.iter().filter(|(used, _)| used == kind).map(|(_, space)| space.clone()).collect();
+            for space in used {
+                self.talk.clear(kind, &space).await?;
+            }
+        }
+        self.used.clear();
+        self.board.wipe();
+        self.standing.clear();
+        self.started = 0;
+        Ok(())
+    }
+
+    /// Makes objects side by side. Returns them, and as they were stored.
+    async fn create_all(&mut self, objects: Vec<Value>) -> Result<Vec<(Value, Value)>> {
+        let mut stored: Vec<(Value, Value)> = Vec::new();
+        let mut missing: Vec<Value> = Vec::new();
+        for object in objects {
+            match self.lasting.get(&(kind(&object).to_owned(), name(&object).to_owned())) {
+                Some(known) => stored.push((object, known.clone())),
+                None => missing.push(object),
+            }
+        }
+        let (talk, mark) = (self.talk.clone(), self.marks.to_string());
+        let made = futures::stream::iter(missing).map(|object| {
+            let (talk, mark) = (talk.clone(), mark.clone());
+            async move {
+                let mut marked = object.clone();
+                if is_kind(&object, "Node") {
+                    marked["metadata"]["labels"][MARK] = json!(mark);
+                }
+                let created = talk.create(&marked).await.with_context(|| object.to_string())?;
+                anyhow::Ok((object, created))
+            }
+        });
+        let made: Vec<(Value, Value)> = made.buffered(PARALLEL).try_collect().await?;
+        for (object, created) in made {
+            let created = typed(created, kind(&object));
+            match CLEARED.contains(&kind(&object)) {
+                true => drop(self.used.insert((kind(&object).to_owned(), namespace(&object).to_owned()))),
+                false => drop(
+                    self.lasting
+                        .insert((kind(&object).to_owned(), name(&object).to_owned()), created.clone()),
+                ),
+            }
+            stored.push((object, created));
         }
         Ok(stored)
     }
@@ -182,6 +246,7 @@ impl Lab {
             played.pods.push(pod);
         }
         if self.has_claims {
+            self.used.insert(("PersistentVolume".to_owned(), "default".to_owned()));
             for kind in ["PersistentVolumeClaim", "PersistentVolume"] {
                 played.after.extend(self.talk.list(kind).await?);
             }
@@ -220,6 +285,7 @@ impl Lab {
 
     async fn place(&mut self, object: &Value) -> Result<PlayedPod> {
         let created = typed(self.talk.create(object).await?, "Pod");
+        self.used.insert(("Pod".to_owned(), namespace(&created).to_owned()));
         let uid = uid(&created);
         let is_gated = created["spec"].get("schedulingGates").is_some();
         let ungated = match is_gated {
@@ -235,14 +301,13 @@ impl Lab {
         let victims = self.take_victims();
         outcome.gone = victims.iter().map(|pod| name(pod).to_owned()).collect();
         outcome.gone.sort();
-        let key = format!("{}/{}", namespace(&created), name(&created));
         let mut bound = None;
         if settled.node.is_empty() {
             self.talk.delete("Pod", namespace(&created), name(&created)).await?;
         } else {
-            let logged = self.peer.scores()?.remove(&key).unwrap_or_default();
+            let logged = self.peer.scores()?.remove(&key(&created)).unwrap_or_default();
             (outcome.node, outcome.scores, outcome.parts) = (settled.node, logged.totals, logged.parts);
-            bound = Some(self.run(&created, None).await?);
+            bound = Some(self.run(&created).await?);
         }
         Ok(PlayedPod { created, ungated, bound, victims, outcome })
     }
@@ -274,18 +339,23 @@ impl Lab {
         victims.into_values().collect()
     }
 
-    /// What a kubelet would: the pod runs, each a second after the one before.
-    async fn run(&mut self, pod: &Value, start: Option<&str>) -> Result<Value> {
-        self.started += 1;
-        let start = match start {
-            Some(given) => given.to_owned(),
-            None => k8s_openapi::jiff::Timestamp::from_second(FIRST_START + self.started)?.to_string(),
-        };
-        let status = json!({"status": {"phase": "Running", "startTime": start}});
+    /// What a kubelet would: the pod runs.
+    async fn run(&mut self, pod: &Value) -> Result<Value> {
+        let status = json!({"status": {"phase": "Running", "startTime": self.next_start()?}});
         let running = self.talk.patch_status("Pod", namespace(pod), name(pod), &status).await?;
-        self.standing.insert(uid(pod), format!("{}/{}", namespace(pod), name(pod)));
+        self.standing.insert(uid(pod), key(pod));
         Ok(typed(running, "Pod"))
     }
+
+    /// Each pod begins to run a second after the one before.
+    fn next_start(&mut self) -> Result<String> {
+        self.started += 1;
+        Ok(k8s_openapi::jiff::Timestamp::from_second(FIRST_START + self.started)?.to_string())
+    }
+}
+
+fn key(pod: &Value) -> String {
+    format!("{}/{}", namespace(pod), name(pod))
 }
 
 struct Settled {

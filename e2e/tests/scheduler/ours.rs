@@ -35,7 +35,7 @@ impl Ours {
     pub(crate) async fn start(place: &Place, name: &str, lease: &str) -> Result<Ours> {
         let text = format!(
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
-             leaderElection: {{leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms, \
+             leaderElection: {{leaderElect: true, leaseDuration: 15s, renewDeadline: 12s, retryPeriod: 1s, \
              resourceName: {lease}, resourceNamespace: kube-system}}\n\
              clientConnection: {{qps: -1}}\nprofiles: [{{schedulerName: {name}}}]\n"
         );

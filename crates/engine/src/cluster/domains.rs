@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Row;
+use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
 
 /// A value of a topology label, numbered within its key. 0 is for nodes that lack the label.
@@ -11,7 +12,7 @@ pub type Domain = u32;
 /// Domains of all nodes under every key that somebody asked about.
 #[derive(Debug, Default)]
 pub struct Domains {
-    keys: HashMap<Sym, KeyColumn>,
+    keys: QuickMap<Sym, KeyColumn>,
 }
 
 /// One label key as a column.
@@ -22,6 +23,8 @@ pub struct KeyColumn {
     values: HashMap<Box<str>, Domain>,
     /// Real nodes per domain; entry 0 counts those without the label.
     nodes: Vec<u32>,
+    /// Domains of several nodes.
+    shared: usize,
     names: Vec<Box<str>>,
 }
 
@@ -43,6 +46,11 @@ impl KeyColumn {
     /// How many real nodes a domain has.
     pub fn nodes(&self, domain: Domain) -> u32 {
         self.nodes.get(at(domain)).copied().unwrap_or(0)
+    }
+
+    /// Whether every node has a domain of its own, as hosts have.
+    pub fn is_of_hosts(&self) -> bool {
+        self.shared == 0
     }
 
     /// The label's value, for people.
@@ -73,11 +81,13 @@ impl KeyColumn {
         }
         self.domain[row.index()] = number;
         self.nodes[at(number)] += 1;
+        self.shared += usize::from(number != 0 && self.nodes[at(number)] == 2);
     }
 
     fn unset(&mut self, row: Row) {
         let number = std::mem::take(&mut self.domain[row.index()]);
         self.nodes[at(number)] -= 1;
+        self.shared -= usize::from(number != 0 && self.nodes[at(number)] == 1);
     }
 }
 

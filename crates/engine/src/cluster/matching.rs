@@ -12,6 +12,7 @@ use koord_api::selector::Labels;
 
 use super::Row;
 use super::domains::{Domain, Domains, at};
+use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
 use crate::pod::Class;
 use crate::pod::term::{PodSet, PodTerm};
@@ -38,7 +39,7 @@ pub enum Role {
 /// Pods per node and per domain.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    rows: HashMap<Row, i64>,
+    rows: QuickMap<Row, i64>,
     /// Per followed key; entry 0 counts pods on nodes without the label.
     domains: Vec<(Sym, Vec<i64>)>,
     total: i64,
@@ -117,7 +118,7 @@ pub struct Matching {
     set_ids: HashMap<Arc<PodSet>, SetId>,
     held: Vec<HeldTerm>,
     held_ids: HashMap<(PodTerm, Role), HeldId>,
-    classes: HashMap<ByAddress, Memo>,
+    classes: QuickMap<ByAddress, Memo>,
     namespaces: HashMap<Box<str>, std::collections::BTreeMap<String, String>>,
 }
 
@@ -171,7 +172,7 @@ struct Memo {
     /// Its own terms, held by every pod of it.
     holds: Option<Vec<HeldId>>,
     /// Pods of it on nodes.
-    pods: HashMap<Row, (i64, i64)>,
+    pods: QuickMap<Row, (i64, i64)>,
 }
 
 /// Labels of a class, as selectors read them.
@@ -368,19 +369,20 @@ impl Matching {
         required.chain(class.preferred_pods.iter().map(|weighted| weighted.term.topology_key))
     }
 
-    /// A namespace has these labels now. Everything that selects namespaces is counted anew.
+    /// A namespace has these labels now. Everything that selects namespaces is counted anew; false when nothing is.
     pub(super) fn set_namespace(
         &mut self,
         name: &str,
         labels: std::collections::BTreeMap<String, String>,
         names: &Names,
         domains: &Domains,
-    ) {
+    ) -> bool {
         if self.namespaces.get(name) == Some(&labels) {
-            return;
+            return false;
         }
         self.namespaces.insert(name.into(), labels);
         self.recount(names, domains);
+        true
     }
 
     /// Decides again who is in which set, and counts.

@@ -210,6 +210,8 @@ pub struct TaintSets {
     sets: Vec<TaintSet>,
     ids: HashMap<Vec<Key>, u32>,
     free: Vec<u32>,
+    /// Grows whenever a number gets another meaning.
+    version: u64,
 }
 
 type Key = (String, String, String);
@@ -225,7 +227,12 @@ pub struct TaintSet {
 impl Default for TaintSets {
     /// Set 0 is the empty one and always there.
     fn default() -> TaintSets {
-        TaintSets { sets: vec![TaintSet::default()], ids: HashMap::from([(Vec::new(), 0)]), free: Vec::new() }
+        TaintSets {
+            sets: vec![TaintSet::default()],
+            ids: HashMap::from([(Vec::new(), 0)]),
+            free: Vec::new(),
+            version: 0,
+        }
     }
 }
 
@@ -242,6 +249,11 @@ impl TaintSets {
     /// Whether no node has any taint.
     pub fn is_empty(&self) -> bool {
         self.sets.iter().skip(1).all(|set| set.nodes == 0)
+    }
+
+    /// What is known of sets by number holds while this stays the same.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// Sets that nodes have, the empty one left out.
@@ -266,6 +278,7 @@ impl TaintSets {
                 let set = TaintSet { taints: taints.to_vec(), nodes: 0, key: key.clone() };
                 self.sets[usize::try_from(id).unwrap_or(0)] = set;
                 self.ids.insert(key, id);
+                self.version += 1;
                 id
             }
         };

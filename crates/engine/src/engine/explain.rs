@@ -232,6 +232,8 @@ impl Engine {
             random: &mut random,
             nominated_row: promised.and_then(|node| cluster.row(node)),
             now,
+            memory: None,
+            extenders: &mut [],
         };
         attempt.run(cluster, pod).err()
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::command::{Condition, Note, PreemptOrder, StatusPatch, Subject};
+use super::handlers::{Failed, Handlers};
 use super::step::Record;
 use super::world::queue_uid;
 use super::{Command, Engine, Verdict};
@@ -45,6 +46,13 @@ impl Refusal {
         }
     }
 
+    fn verdict(self) -> Verdict {
+        match self.is_rejected {
+            true => Verdict::Unschedulable { message: self.message },
+            false => Verdict::Error { message: self.message },
+        }
+    }
+
     fn reason(&self) -> &'static str {
         if self.is_rejected { "Unschedulable" } else { "SchedulerError" }
     }
@@ -80,8 +88,25 @@ impl Engine {
         self.queue.move_all(&mut self.world, &event, &change, |other| other.pod.uid != uid, now);
     }
 
+    /// Lets handlers and the default one do what a failure needs.
+    pub(super) fn handle_failure(&mut self, now: Time, record: Record, refusal: Refusal) -> Verdict {
+        let pod = record.pod.content.clone();
+        let message = refusal.message.clone();
+        let failed = Failed { pod: &pod, message: &message, is_rejected: refusal.is_rejected };
+        let verdict = match Handlers::ask(&self.handlers.before, &failed) {
+            Some(commands) => {
+                self.queue.done(&record.pod.uid);
+                self.commands.extend(commands);
+                refusal.verdict()
+            }
+            None => self.requeue(now, record, refusal),
+        };
+        self.commands.extend(Handlers::ask(&self.handlers.after, &failed).into_iter().flatten());
+        verdict
+    }
+
     /// Puts the pod back into the queue and tells why.
-    pub(super) fn handle_failure(&mut self, now: Time, mut record: Record, refusal: Refusal) -> Verdict {
+    fn requeue(&mut self, now: Time, mut record: Record, refusal: Refusal) -> Verdict {
         let uid = record.pod.content.uid.clone();
         let latest = self.world.waiting.get(&uid).map(|waiting| (waiting.pod.clone(), waiting.profile));
         let Some((pod, profile)) = latest else {
@@ -100,10 +125,7 @@ impl Engine {
         if let Some(waiting) = self.world.waiting.get_mut(&uid) {
             waiting.told_at = Some(now);
         }
-        match refusal.is_rejected {
-            true => Verdict::Unschedulable { message: refusal.message },
-            false => Verdict::Error { message: refusal.message },
-        }
+        refusal.verdict()
     }
 
     fn renominate(&mut self, pod: &Arc<Pod>, profile: queue::ProfileId, nominating: Nominating) {

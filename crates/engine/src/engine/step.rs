@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::command::{Note, Subject};
+use super::dump::Dumps;
 use super::failure::Refusal;
+use super::handlers::nominating_after;
 use super::{Attempted, Command, Engine, Verdict};
 use crate::cluster::Row;
-use crate::framework::{Code, Nominating, Permission, Status};
+use crate::framework::{Code, Permission, Status};
 use crate::pod::Pod;
 use crate::queue::{NominationChange, QueuedPod};
 use crate::schedule::{Attempt, Choice, Failure};
@@ -83,6 +85,12 @@ impl Engine {
             random: &mut self.random,
             nominated_row: promised.and_then(|node| cluster.row(node)),
             now,
+            // A choice from memory has no scores to show.
+            memory: match self.dumps == Dumps::default() {
+                true => self.memories.get_mut(usize::from(record.pod.profile.0)),
+                false => None,
+            },
+            extenders: &mut self.extenders,
         };
         attempt.run(cluster, pod)
     }
@@ -91,7 +99,7 @@ impl Engine {
     pub(super) fn follow_nominations(&mut self) {
         let changes = self.queue.take_nomination_changes();
         if std::mem::take(&mut self.is_renominating) {
-            self.nominated = crate::schedule::Nominated::default();
+            self.nominated.clear();
             for (node, pods) in self.queue.nominations() {
                 let Some(row) = self.world.cluster.row(node.as_str()) else { continue };
                 for pod in pods {
@@ -129,14 +137,14 @@ impl Engine {
         }
         self.queue.delete_nomination(&record.pod.uid);
         if let Err(status) = self.reserve(&record, pod, row, &mut slots) {
-            let refusal = self.one_node(&status, "Reserve");
+            let refusal = self.one_node(&status, "Reserve", row);
             return self.take_back(now, record, refusal);
         }
         let timers = match self.permit(now, &record, pod, row, &mut slots) {
             Ok(timers) => timers,
             Err(status) => {
                 self.unreserve(record.pod.profile, pod, row, &mut slots);
-                let refusal = self.one_node(&status, "Permit");
+                let refusal = self.one_node(&status, "Permit", row);
                 return self.take_back(now, record, refusal);
             }
         };
@@ -203,7 +211,7 @@ impl Engine {
     }
 
     /// A verdict on the chosen node reads as a cluster of one node would. Spec: scheduler-core 4.2.
-    pub(super) fn one_node(&self, status: &Status, point: &str) -> Refusal {
+    pub(super) fn one_node(&self, status: &Status, point: &str, row: Row) -> Refusal {
         if !status.code.is_rejected() {
             return Refusal::error(format!("running {point} plugin \"{}\": {status}", status.plugin));
         }
@@ -215,7 +223,7 @@ impl Engine {
         if status.code == Code::Pending {
             refusal.pending = refusal.plugins;
         }
-        refusal.nominating = Nominating::Clear;
+        refusal.nominating = nominating_after(status.plugin, row);
         refusal
     }
 }

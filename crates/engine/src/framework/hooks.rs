@@ -7,6 +7,7 @@ use koord_api::resource::ResourceId;
 
 use super::event::Event;
 use super::hint::{Hint, Registration};
+use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
 use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
@@ -263,6 +264,12 @@ pub enum Preparation {
 pub trait PreFilter: Send + Sync {
     fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status>;
 
+    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` reads: it
+    /// neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        false
+    }
+
     /// The cycle's state as if `other` were on `row` too.
     fn add_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
 
@@ -303,6 +310,15 @@ pub trait Filter: Send + Sync {
     fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
         sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
     }
+
+    /// What `check` depends on, as exactly as the plugin can say.
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        match self.scope(class) {
+            Scope::Nothing => FilterPart::Nothing,
+            Scope::Row => FilterPart::Row,
+            Scope::Cluster => FilterPart::Opaque,
+        }
+    }
 }
 
 /// Rates the nodes that are left, 0 to 100 after normalising.
@@ -326,6 +342,15 @@ pub trait Score: Send + Sync {
 
     /// From raw scores to 0..=100.
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], _scores: &mut [i64]) {}
+
+    /// What final scores depend on, as exactly as the plugin can say.
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        match self.scope(class) {
+            Scope::Nothing => ScorePart::Nothing,
+            // How they are normalised only the plugin can tell.
+            Scope::Row | Scope::Cluster => ScorePart::Opaque,
+        }
+    }
 }
 
 /// Scales to 100 by the highest; reversed, the highest becomes 0. Spec: scheduler-core 6.

@@ -15,6 +15,11 @@ pub struct Sieve {
 }
 
 impl Sieve {
+    /// Nobody passed, and why is known already: verdicts, and the number of one of them for each row.
+    pub fn of_verdicts(verdicts: Vec<Status>, rejected: Vec<(Row, u32)>) -> Sieve {
+        Sieve { left: Vec::new(), rejected, verdicts }
+    }
+
     pub fn left(&self) -> &[Row] {
         &self.left
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use koord_api::resource::ResourceId;
 
-use crate::cluster::{Row, columns};
+use crate::cluster::{Cluster, Columns, Row, columns};
+use crate::framework::parts::{ColumnScore, Formula, ScorePart};
 use crate::framework::{Cycle, Hooks, NodeView, Scope, Score, Status};
 use crate::number::{nearest, truncated};
 use crate::pod::Class;
@@ -44,6 +45,52 @@ impl Score for BalancedAllocation {
             Some((nearest(requested) / nearest(allocatable)).min(1.0))
         });
         score(&fractions.collect::<Vec<f64>>())
+    }
+
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        let amounts = &class.requests.amounts;
+        let ids = self.resources.iter().filter_map(|name| Some((name, cluster.resources.id(name)?)));
+        let asked: Vec<(ResourceId, i64, bool)> =
+            ids.map(|(name, id)| (id, amounts.get(id), columns::is_scalar(name))).collect();
+        match asked.iter().any(|(_, asked, _)| *asked > 0) {
+            true => ScorePart::Columns(Box::new(Balance { asked })),
+            false => ScorePart::Nothing,
+        }
+    }
+}
+
+/// The score of one class from columns.
+struct Balance {
+    /// Resource, amount, and whether not asking for it leaves it out.
+    asked: Vec<(ResourceId, i64, bool)>,
+}
+
+impl ColumnScore for Balance {
+    fn score(&self, columns: &Columns, row: Row) -> i64 {
+        let fraction = |(id, asked, is_scalar): &(ResourceId, i64, bool)| {
+            let amounts = columns.amounts(*id)?;
+            let (allocatable, requested) = (amounts.allocatable[row.index()], amounts.requested[row.index()]);
+            if allocatable <= 0 || *asked == 0 && *is_scalar {
+                return None;
+            }
+            Some((nearest(requested.saturating_add(*asked)) / nearest(allocatable)).min(1.0))
+        };
+        match self.asked.as_slice() {
+            // Nothing is allocated for the resources that nearly everybody uses.
+            [a, b] => match (fraction(a), fraction(b)) {
+                (Some(a), Some(b)) => score(&[a, b]),
+                (Some(one), None) | (None, Some(one)) => score(&[one]),
+                (None, None) => score(&[]),
+            },
+            all => score(&all.iter().filter_map(fraction).collect::<Vec<f64>>()),
+        }
+    }
+
+    fn formula(&self) -> Formula {
+        match self.asked.as_slice() {
+            [(ResourceId::CPU, ..), (ResourceId::MEMORY, ..)] => Formula::Balanced,
+            _ => Formula::Own,
+        }
     }
 }
 

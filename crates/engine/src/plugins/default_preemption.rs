@@ -1,7 +1,7 @@
 //! DefaultPreemption: makes room for a pod by taking away pods of lower priority. Spec: scheduler-core 6.13.
 //!
 //! Who may preempt is in `ineligible`, the search over nodes in `search`, what it would cost on one node in
-//! `dry_run` (by the filters, always right) and `room` (by sums, when room is all that matters), and which node is
+//! `dry_run` (by the filters, always right) and `sums` ( when room is all that matters), and which node is
 //! best in `shortlist`. Nothing is deleted here: the engine is told whom to delete.
 
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::profile::args::{CandidateLimits, DefaultPreemptionArgs};
 use crate::random::Random;
 
 mod dry_run;
-mod room;
 mod search;
 mod shortlist;
+mod sums;
 
 use search::{Method, Outcome};
 

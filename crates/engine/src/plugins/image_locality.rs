@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::cluster::Row;
+use crate::cluster::{Cluster, Row};
+use crate::framework::parts::{Follower, Keys, Rate, ScorePart};
 use crate::framework::{Cycle, Hooks, NodeView, Scope, Score};
 use crate::number::{nearest, truncated};
 use crate::pod::Class;
@@ -57,6 +58,59 @@ impl Score for ImageLocality {
         for (row, score) in rows.iter().zip(out) {
             *score = self.score(cycle, &NodeView::of(cycle.cluster, *row));
         }
+    }
+
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        match class.images.is_empty() {
+            true => ScorePart::Nothing,
+            false => ScorePart::Tracked(Box::new(Images {
+                class: class.clone(),
+                keys: Keys::default(),
+                sizes: Vec::new(),
+            })),
+        }
+    }
+}
+
+/// Follows which nodes have the images of a class.
+struct Images {
+    class: Arc<Class>,
+    /// Sizes of the images, in the order of the class; -1 for one that is not there.
+    keys: Keys<Vec<i64>>,
+    sizes: Vec<i64>,
+}
+
+impl Follower for Images {
+    fn is_current(&self, cluster: &Cluster) -> bool {
+        self.keys.are_few(cluster)
+    }
+
+    fn is_idle(&self, cluster: &Cluster) -> bool {
+        self.class.images.iter().all(|name| cluster.image(*name).is_none())
+    }
+
+    fn key(&mut self, cluster: &Cluster, row: Row) -> u32 {
+        let node = cluster.node(row);
+        self.sizes.clear();
+        self.sizes.extend(self.class.images.iter().map(|name| node.image_size(*name).unwrap_or(-1)));
+        self.keys.number(&self.sizes)
+    }
+
+    fn forget(&mut self, _row: Row) {}
+}
+
+impl Rate for Images {
+    fn rate(&mut self, cluster: &Cluster, keys: &[u32], _counts: &[usize], scores: &mut [i64]) -> bool {
+        let images = &self.class.images;
+        let nodes = cluster.node_count();
+        let having: Vec<u32> =
+            images.iter().map(|name| cluster.image(*name).map_or(0, |image| image.nodes)).collect();
+        for (key, rated) in keys.iter().zip(scores) {
+            let sizes = self.keys.get(*key).iter().zip(&having).filter(|(size, _)| **size >= 0);
+            let sum = sizes.map(|(size, having)| counted(*size, *having, nodes)).sum();
+            *rated = score(sum, i64::try_from(images.len()).unwrap_or(1));
+        }
+        true
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::cluster::domains::{Domain, KeyColumn, at};
 use crate::cluster::matching::{Counts, HeldId, Role, SetId};
 use crate::cluster::{Cluster, Row};
+use crate::framework::parts::{FilterPart, ScorePart};
 use crate::framework::{
     Code, Cycle, Facts, Filter, Hooks, NodeView, PreFilter, Preparation, Reason, Scope, Score, Sieve, Status,
 };
@@ -15,6 +16,7 @@ use crate::number::{nearest, truncated};
 use crate::pod::term::keys;
 use crate::pod::{Class, Pod, PodTerm};
 
+mod follow;
 mod wake;
 
 pub const NAME: &str = "InterPodAffinity";
@@ -192,6 +194,10 @@ impl PreFilter for InterPodAffinity {
         Ok(if is_idle { Preparation::Skip } else { Preparation::Go })
     }
 
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        true
+    }
+
     fn add_pod(&self, cycle: &mut Cycle<'_>, other: &Arc<Pod>, row: Row) {
         let (pod, cluster) = (cycle.pod, cycle.cluster);
         if let Some(wanted) = cycle.get_mut::<Wanted>() {
@@ -264,6 +270,10 @@ impl Filter for InterPodAffinity {
             return;
         }
         sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
+    }
+
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        InterPodAffinity::filter_part(cluster, class)
     }
 }
 
@@ -352,14 +362,22 @@ impl Score for InterPodAffinity {
     }
 
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], scores: &mut [i64]) {
-        let (min, max) =
-            (scores.iter().copied().min().unwrap_or(0), scores.iter().copied().max().unwrap_or(0));
-        for score in scores {
-            *score = match max - min {
-                0 => 0,
-                span => truncated(100.0 * (nearest(*score - min) / nearest(span))),
-            };
-        }
+        normalize(scores);
+    }
+
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        self.score_part(cluster, class)
+    }
+}
+
+/// From the lowest to the highest.
+fn normalize(scores: &mut [i64]) {
+    let (min, max) = (scores.iter().copied().min().unwrap_or(0), scores.iter().copied().max().unwrap_or(0));
+    for score in scores {
+        *score = match max - min {
+            0 => 0,
+            span => truncated(100.0 * (nearest(*score - min) / nearest(span))),
+        };
     }
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use koord_api::selector::{NodeSelector, PreferredTerms};
 
-use crate::cluster::{Node, Row};
+use crate::cluster::{Cluster, Node, Row};
 use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
 use crate::framework::hooks::normalize_by_max;
+use crate::framework::parts::{Normal, ScorePart};
 use crate::framework::{
     Change, Cycle, Demand, Filter, HintInput, Hooks, NodeView, PreFilter, Preparation, Scope, Score, Status,
     wakes_if,
@@ -72,6 +73,10 @@ impl PreFilter for NodeAffinity {
         let rows = names.iter().filter_map(|name| cycle.cluster.row(name));
         Ok(Preparation::Only(rows.filter(|row| cycle.cluster.node(*row).is_real).collect()))
     }
+
+    fn only_serves_filter(&self, class: &Class) -> bool {
+        class.pinned.is_none()
+    }
 }
 
 impl Filter for NodeAffinity {
@@ -114,5 +119,12 @@ impl Score for NodeAffinity {
 
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], scores: &mut [i64]) {
         normalize_by_max(scores, false);
+    }
+
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        match Score::scope(self, class) {
+            Scope::Nothing => ScorePart::Nothing,
+            _ => ScorePart::Row(Normal::ByMax { is_reversed: false }),
+        }
     }
 }

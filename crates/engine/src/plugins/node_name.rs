@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::cluster::Cluster;
 use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
+use crate::framework::parts::FilterPart;
 use crate::framework::{Cycle, Demand, Filter, Hooks, NodeView, Scope, Sieve, Status};
 use crate::pod::Class;
 
@@ -37,5 +39,10 @@ impl Filter for NodeName {
         if !cycle.pod.node.is_empty() {
             sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
         }
+    }
+
+    /// Nothing is remembered for a pod that names its node, so the others pass here.
+    fn part(&self, _cluster: &Cluster, _class: &Arc<Class>) -> FilterPart {
+        FilterPart::Nothing
     }
 }

@@ -34,6 +34,10 @@ impl PreFilter for NodePorts {
     fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status> {
         Ok(if cycle.pod.class.ports.is_empty() { Preparation::Skip } else { Preparation::Go })
     }
+
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        true
+    }
 }
 
 impl Filter for NodePorts {

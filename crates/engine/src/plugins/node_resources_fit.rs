@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use koord_api::resource::{ResourceId, ResourceTable};
 
-use crate::cluster::{Row, columns};
+use crate::cluster::{Cluster, Columns, Row, columns};
 use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
+use crate::framework::parts::{ColumnScore, FilterPart, Formula, Room, ScorePart};
 use crate::framework::{
     Change, Code, Cycle, Demand, Facts, Filter, HintInput, Hooks, NodeView, Reason, Scope, Score, Sieve,
     Status, wakes_if,
@@ -113,9 +114,9 @@ impl Fit {
     }
 
     /// What the pod asks of a node, in the order shortages are named. Scalars in the order of their names.
-    fn wanted(&self, cycle: &Cycle<'_>) -> Vec<(ResourceId, i64)> {
-        let table = &cycle.cluster.resources;
-        let mut wanted: Vec<(ResourceId, i64)> = self.checked(&cycle.pod.class, table).collect();
+    fn wanted(&self, cluster: &Cluster, class: &Class) -> Vec<(ResourceId, i64)> {
+        let table = &cluster.resources;
+        let mut wanted: Vec<(ResourceId, i64)> = self.checked(class, table).collect();
         let rank = |id: ResourceId| match id {
             ResourceId::CPU => 0,
             ResourceId::MEMORY => 1,
@@ -158,7 +159,8 @@ impl Filter for Fit {
             (wanted > allocatable.saturating_sub(used)).then_some(Shortage { id, wanted, used, allocatable })
         };
         let pods = shortage((ResourceId::PODS, 1));
-        let shortages: Vec<Shortage> = self.wanted(cycle).into_iter().filter_map(shortage).collect();
+        let shortages: Vec<Shortage> =
+            self.wanted(cycle.cluster, &cycle.pod.class).into_iter().filter_map(shortage).collect();
         match pods.is_none() && shortages.is_empty() {
             true => Ok(()),
             false => Err(self.refusal(cycle, pods, shortages)),
@@ -166,12 +168,12 @@ impl Filter for Fit {
     }
 
     fn demand(&self, cycle: &Cycle<'_>) -> Demand {
-        Demand::Room(self.wanted(cycle))
+        Demand::Room(self.wanted(cycle.cluster, &cycle.pod.class))
     }
 
     fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
         let columns = &cycle.cluster.columns;
-        let wanted = self.wanted(cycle);
+        let wanted = self.wanted(cycle.cluster, &cycle.pod.class);
         let amounts: Vec<_> = wanted.iter().map(|(id, wanted)| (columns.amounts(*id), *wanted)).collect();
         if amounts.len() > CAUSES_MAX {
             return sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
@@ -190,6 +192,14 @@ impl Filter for Fit {
         };
         sieve.retain_by_cause(cause_of, |row| self.check(cycle, &NodeView::of(cycle.cluster, row)).err());
     }
+
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        let wanted = self.wanted(cluster, class);
+        match wanted.len() <= Room::WANTED_MAX {
+            true => FilterPart::Room(Room { wanted }),
+            false => FilterPart::Row,
+        }
+    }
 }
 
 impl Score for Fit {
@@ -204,8 +214,8 @@ impl Score for Fit {
             let allocatable = node.allocatable(id);
             let asked = requests.amounts.get(id);
             let requested = match id {
-                ResourceId::CPU => node.nonzero_cpu_milli().saturating_add(requests.nonzero_cpu_milli),
-                ResourceId::MEMORY => node.nonzero_memory().saturating_add(requests.nonzero_memory),
+                ResourceId::CPU => node.nonzero_cpu_milli().saturating_add(requests.scored_cpu_milli),
+                ResourceId::MEMORY => node.nonzero_memory().saturating_add(requests.scored_memory),
                 // What the pod does not ask for says nothing about this pod.
                 _ if asked == 0 && columns::is_scalar(name) => return None,
                 _ => node.requested(id).saturating_add(asked),
@@ -213,6 +223,58 @@ impl Score for Fit {
             (allocatable > 0).then_some((requested.max(0), allocatable, *weight))
         });
         self.args.strategy.score(amounts)
+    }
+
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        let requests = &class.requests;
+        let amounts = self.args.resources.iter().filter_map(|(name, weight)| {
+            let id = cluster.resources.id(name)?;
+            let asked = requests.amounts.get(id);
+            let asked = match id {
+                ResourceId::CPU => requests.scored_cpu_milli,
+                ResourceId::MEMORY => requests.scored_memory,
+                _ if asked == 0 && columns::is_scalar(name) => return None,
+                _ => asked,
+            };
+            Some((id, asked, *weight))
+        });
+        ScorePart::Columns(Box::new(Allocation {
+            strategy: self.args.strategy.clone(),
+            amounts: amounts.collect(),
+        }))
+    }
+}
+
+/// The score of one class from columns.
+struct Allocation {
+    strategy: Strategy,
+    /// Resource, amount as scoring counts it, and weight.
+    amounts: Vec<(ResourceId, i64, i64)>,
+}
+
+impl ColumnScore for Allocation {
+    fn score(&self, columns: &Columns, row: Row) -> i64 {
+        let amounts = self.amounts.iter().filter_map(|(id, asked, weight)| {
+            let amounts = columns.amounts(*id)?;
+            let counted = match *id {
+                ResourceId::CPU => columns.nonzero_cpu[row.index()],
+                ResourceId::MEMORY => columns.nonzero_memory[row.index()],
+                _ => amounts.requested[row.index()],
+            };
+            let allocatable = amounts.allocatable[row.index()];
+            (allocatable > 0).then_some((counted.saturating_add(*asked), allocatable, *weight))
+        });
+        self.strategy.score(amounts)
+    }
+
+    fn formula(&self) -> Formula {
+        match (&self.strategy, self.amounts.as_slice()) {
+            (
+                Strategy::LeastAllocated,
+                [(ResourceId::CPU, _, cpu_weight), (ResourceId::MEMORY, _, memory_weight)],
+            ) => Formula::LeastAllocated { cpu_weight: *cpu_weight, memory_weight: *memory_weight },
+            _ => Formula::Own,
+        }
     }
 }
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 
+use crate::cluster::Cluster;
 use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
+use crate::framework::parts::FilterPart;
 use crate::framework::{
     Change, Cycle, Demand, Filter, HintInput, Hooks, NodeView, Scope, Sieve, Status, wakes_if,
 };
@@ -69,5 +71,9 @@ impl Filter for NodeUnschedulable {
         }
         let verdict = sieve.verdict(refusal());
         sieve.retain_numbered(|row| columns.is_unschedulable[row.index()].then_some(verdict));
+    }
+
+    fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        if is_tolerated(class) { FilterPart::Nothing } else { FilterPart::Cordoned }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::cluster::domains::{Domain, KeyColumn, at};
 use crate::cluster::workloads::DefaultSpread;
 use crate::cluster::{Cluster, Row};
+use crate::framework::parts::FilterPart;
 use crate::framework::{
     Code, Cycle, Facts, Filter, Hooks, NodeView, PreFilter, Preparation, Reason, Scope, Sieve, Status,
 };
@@ -16,6 +17,7 @@ use crate::pod::{Class, Pod, SpreadConstraint};
 use crate::profile::args::DefaultConstraints;
 
 mod count;
+mod follow;
 mod soft;
 mod wake;
 
@@ -169,6 +171,10 @@ impl PreFilter for PodTopologySpread {
         Ok(Preparation::Go)
     }
 
+    fn only_serves_filter(&self, _class: &Class) -> bool {
+        true
+    }
+
     fn add_pod(&self, cycle: &mut Cycle<'_>, other: &Arc<Pod>, row: Row) {
         let (pod, cluster) = (cycle.pod, cycle.cluster);
         if let Some(hard) = cycle.get_mut::<Hard>() {
@@ -230,6 +236,10 @@ impl Filter for PodTopologySpread {
             true => Ok(()),
             false => self.check(cycle, &NodeView::of(cycle.cluster, row)),
         });
+    }
+
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
+        self.filter_part(cluster, class)
     }
 }
 

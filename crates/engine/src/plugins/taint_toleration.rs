@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::cluster::{Node, Row};
+use crate::cluster::{Cluster, Node, Row};
 use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
 use crate::framework::hooks::normalize_by_max;
+use crate::framework::parts::{FilterPart, Normal, ScorePart};
 use crate::framework::{
     Change, Code, Cycle, Demand, Facts, Filter, HintInput, Hooks, NodeView, Reason, Scope, Score, Sieve,
     Status, wakes_if,
@@ -107,6 +108,10 @@ impl Filter for TaintToleration {
         let sets = &cycle.cluster.columns.taint_set;
         sieve.retain_numbered(|row| verdicts[usize::try_from(sets[row.index()]).unwrap_or(0)]);
     }
+
+    fn part(&self, _cluster: &Cluster, _class: &Arc<Class>) -> FilterPart {
+        FilterPart::Taints
+    }
 }
 
 impl Score for TaintToleration {
@@ -136,5 +141,9 @@ impl Score for TaintToleration {
 
     fn normalize(&self, _cycle: &Cycle<'_>, _rows: &[Row], scores: &mut [i64]) {
         normalize_by_max(scores, true);
+    }
+
+    fn part(&self, _cluster: &Cluster, _class: &Arc<Class>) -> ScorePart {
+        ScorePart::Taints(Normal::ByMax { is_reversed: true })
     }
 }

@@ -130,6 +130,8 @@ impl World {
             start: &mut 0,
             random: &mut Random::new(1),
             nominated_row: None,
+            memory: None,
+            extenders: &mut [],
             now: NOW,
         };
         attempt.run(&self.cluster, pod)

@@ -1,8 +1,9 @@
 //! Which nodes can take the pod.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Attempt, Framework, LeftOut, Nominated, Sampling};
+use super::{Attempt, Framework, Lack, LeftOut, Nominated, Room, Sampling, extend};
 use crate::cluster::Row;
 use crate::framework::{Code, Cycle, Delta, NodeView, PluginName, Preparation, Sieve, Status};
 use crate::pod::Pod;
@@ -121,19 +122,27 @@ pub(super) fn run(
     prepared: &Prepared,
 ) -> Result<Found, Status> {
     let all = attempt.order.len();
-    if let Some(found) = nominated_first(attempt, cycle, prepared) {
-        return Ok(found);
-    }
-    if let Some(found) = preferred_first(attempt, cycle, prepared) {
-        return Ok(found);
+    for first in [nominated_first, preferred_first] {
+        let Some(mut found) = first(attempt, cycle, prepared) else { continue };
+        // Extenders that fail now are asked again about all nodes.
+        let is_said = extend::narrow(attempt.extenders, cycle, &mut found).is_ok();
+        if is_said && !found.feasible.is_empty() {
+            return Ok(found);
+        }
     }
     let candidates: Vec<Row> = match &prepared.only {
         None => attempt.order.to_vec(),
+        // Where all are looked at and the pick is random, the order decides nothing.
+        Some(only) if attempt.is_unordered() => {
+            let is_real = &cycle.cluster.columns.is_real;
+            only.iter().copied().filter(|row| is_real[row.index()]).collect()
+        }
         Some(only) => attempt.order.iter().copied().filter(|row| only.contains(row)).collect(),
     };
     let left_out = LeftOut { plugins: prepared.narrowing.clone(), count: all - candidates.len() };
     let count = candidates.len();
-    let wanted = match attempt.framework.scores.is_empty() {
+    let is_any_enough = attempt.framework.scores.is_empty() && !extend::choose(attempt.extenders);
+    let wanted = match is_any_enough {
         true => count.min(1),
         false => match attempt.framework.sampling {
             Sampling::All => count,
@@ -160,13 +169,22 @@ pub(super) fn run(
             let text = format!("running \"{}\" filter plugin: {status}", status.plugin);
             Err(Status::error(status.plugin, text))
         }
-        None => Ok(Found { feasible, sieve, left_out }),
+        None => {
+            let mut found = Found { feasible, sieve, left_out };
+            extend::narrow(attempt.extenders, cycle, &mut found)?;
+            Ok(found)
+        }
     }
 }
 
 /// The node that the pod is promised, if it takes the pod. Spec: scheduler-core 3.2.5.
-fn nominated_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared) -> Option<Found> {
-    let row = attempt.nominated_row.filter(|row| attempt.order.contains(row))?;
+pub(super) fn nominated_first(
+    attempt: &Attempt<'_>,
+    cycle: &Cycle<'_>,
+    prepared: &Prepared,
+) -> Option<Found> {
+    let row =
+        attempt.nominated_row.filter(|row| cycle.cluster.columns.is_real.get(row.index()) == Some(&true))?;
     if prepared.only.as_ref().is_some_and(|only| !only.contains(&row)) {
         return None;
     }
@@ -193,27 +211,45 @@ fn preferred_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared
 }
 
 fn filter(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sieve: &mut Sieve) {
-    let mut held_back = Vec::new();
-    let order = sieve.left().to_vec();
-    if !attempt.nominated.is_empty() {
-        held_back = sieve.set_aside(|row| attempt.nominated.before(cycle.pod, row).next().is_some());
+    let Attempt { framework, nominated, .. } = attempt;
+    if nominated.is_empty() {
+        return sift(framework, cycle, prepared, sieve, |_, _| {});
     }
-    for hooks in attempt.framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
+    let check = |row| framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default());
+    if let Some(room) = Room::of(framework, prepared, cycle, nominated) {
+        // Whoever fits beside the promises fits without them, so only those who do not are taken out here.
+        return sift(framework, cycle, prepared, sieve, |filter, sieve| {
+            if filter == room.filter {
+                let lack = |row| room.lack_beside_promised(row).map(|Lack(bits)| bits);
+                sieve.retain_by_cause(lack, |row| check(row).err());
+            }
+        });
+    }
+    let order = sieve.left().to_vec();
+    let held_back = sieve.set_aside(|row| nominated.before(cycle.pod, row).next().is_some());
+    sift(framework, cycle, prepared, sieve, |_, _| {});
+    if held_back.is_empty() {
+        return;
+    }
+    held_back.into_iter().for_each(|row| sieve.judge(row, check(row)));
+    // Back to visiting order, which decides among equals.
+    let places: HashMap<Row, usize> = order.into_iter().zip(0..).collect();
+    sieve.sort_left_by_key(|row| places.get(&row).copied());
+}
+
+/// Asks the filters in order; `first` has its say before each.
+fn sift(
+    framework: &Framework,
+    cycle: &Cycle<'_>,
+    prepared: &Prepared,
+    sieve: &mut Sieve,
+    first: impl Fn(PluginName, &mut Sieve),
+) {
+    for hooks in framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
         if let Some(plugin) = &hooks.filter {
+            first(hooks.name, sieve);
             plugin.sift(cycle, sieve);
         }
-    }
-    for row in held_back {
-        let verdict = attempt.framework.check_beside_nominated(
-            attempt.nominated,
-            prepared,
-            cycle,
-            row,
-            &Delta::default(),
-        );
-        sieve.judge(row, verdict);
-        // Back to visiting order, which decides among equals.
-        sieve.sort_left_by_key(|row| order.iter().position(|known| *known == row));
     }
 }
 

@@ -8,6 +8,7 @@ use crate::plugins::{
 use serde_json::{Value, json};
 
 mod messages;
+mod promises;
 pub(crate) mod world;
 
 /// A cluster and a scheduler in one.
@@ -89,6 +90,8 @@ impl World {
             random: &mut self.random,
             nominated_row: None,
             now: Time::default(),
+            memory: None,
+            extenders: &mut [],
         };
         attempt.run(&self.cluster, pod)
     }
@@ -206,7 +209,13 @@ fn room_that_was_promised_is_left_alone() {
     }
     for (priority, cpu, fits) in [(7, "2", true), (7, "3", false), (5, "2", false), (11, "3", true)] {
         let pod = world.pod("p", json!({"cpu": cpu}), json!({"priority": priority}));
-        assert_eq!(world.attempt(&pod).is_ok(), fits, "scheduler-core#10.S26 priority {priority} cpu {cpu}");
+        let text = match world.attempt(&pod) {
+            Ok(_) => String::new(),
+            Err(Failure::Unfit(unfit)) => unfit.message(),
+            Err(other) => panic!("{other:?}"),
+        };
+        let want = if fits { "" } else { "0/1 nodes are available: 1 Insufficient cpu." };
+        assert_eq!(text, want, "scheduler-core#10.S26 priority {priority} cpu {cpu}");
     }
 }
 

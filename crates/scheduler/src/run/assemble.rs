@@ -23,6 +23,7 @@ use crate::config::{Election, SchedulerConfig};
 use crate::driver::{self, Desk, Letter};
 use crate::dump::Switches;
 use crate::events;
+use crate::extender::{ExtenderError, Extension};
 use crate::flags::Options;
 use crate::load::{Limits, Load};
 use crate::metrics::SchedulerMetrics;
@@ -33,6 +34,9 @@ use crate::watches::Watches;
 
 /// A leader whose term ended so long ago and who still runs is stuck.
 const WATCHDOG: Duration = Duration::from_secs(20);
+
+/// What is on its way when the lease is lost gets so long to end by itself.
+const LOST_GRACE: Duration = Duration::from_secs(2);
 
 /// What a scheduler is started with.
 pub struct Setup {
@@ -50,6 +54,8 @@ pub enum StartError {
     Client(#[from] ClientError),
     #[error("cannot build the engine: {0}")]
     Engine(String),
+    #[error(transparent)]
+    Extender(#[from] ExtenderError),
     #[error(transparent)]
     Server(#[from] servers::ServerError),
     #[error("cannot start the engine's thread")]
@@ -91,13 +97,19 @@ impl Running {
 
 /// Starts a scheduler; it ends when `stop` is cancelled or its lease is lost.
 pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, StartError> {
-    let engine = crate::brain::engine(&setup.config, &setup.options).map_err(StartError::Engine)?;
-    start_with(setup, engine, stop).await
+    let mut engine = crate::brain::engine(&setup.config, &setup.options).map_err(StartError::Engine)?;
+    let extension = Extension::new(&setup.config.extenders).await?;
+    if !extension.https.is_empty() {
+        let api = koord_kit::client::client(setup.cluster.clone(), &client_options(&setup.config))?;
+        engine.set_extenders(extension.judges(&api, &tokio::runtime::Handle::current()));
+    }
+    start_with(setup, engine, extension, stop).await
 }
 
 async fn start_with<B: crate::brain::Brain>(
     setup: Setup,
     brain: B,
+    extension: Extension,
     stop: CancellationToken,
 ) -> Result<Running, StartError> {
     let Setup { options, config, cluster, log } = setup;
@@ -118,8 +130,9 @@ async fn start_with<B: crate::brain::Brain>(
         notes,
         metrics: metrics.clone(),
         may_write: lead.may_write(),
+        extenders: extension.https,
     });
-    let watches = Watches::new(&client, &options.gates, &kit_metrics);
+    let watches = Watches::new(&client, &options.gates, &kit_metrics, extension.objects);
     let switches = Arc::new(Switches::new(options.debug.top_scores, options.debug.filters));
     let parts = driver::Parts {
         brain,
@@ -314,7 +327,13 @@ impl Life {
         self.abandon.cancel();
         self.serving.cancel();
         self.tasks.close();
-        self.tasks.wait().await;
+        match &ending {
+            Ending::Stopped => self.tasks.wait().await,
+            // Whoever lost the lease leaves soon, so that another process can take part in the election.
+            Ending::LostLease(_) => {
+                let _ = tokio::time::timeout(LOST_GRACE, self.tasks.wait()).await;
+            }
+        }
         ending
     }
 

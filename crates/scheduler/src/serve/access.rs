@@ -1,7 +1,7 @@
 //! Who may ask on the secure port: the cluster decides, by TokenReview and SubjectAccessReview.
 //!
-//! Answers are remembered for the times that the flags give. Differs: without a kubeconfig of its own, the scheduler's
-//! own connection asks, where kube-scheduler would let nobody in.
+//! Answers are remembered for the times that the flags give.
+//! Differs: without a kubeconfig of its own, the scheduler's own connection asks; kube-scheduler would let nobody in.
 
 use std::collections::HashMap;
 use std::hash::Hash;

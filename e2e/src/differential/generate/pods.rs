@@ -31,8 +31,7 @@ impl Maker {
             spec.insert("runtimeClassName".to_owned(), json!("kata"));
         }
         if self.random.percent(self.chances.pod_level) {
-            // Above whatever the containers ask for.
-            spec.insert("resources".to_owned(), json!({"requests": {"cpu": "9", "memory": "40Gi"}}));
+            self.ask_as_a_pod(&mut spec);
         }
         if self.random.percent(self.chances.priority) {
             spec.insert("priorityClassName".to_owned(), json!(self.priority_class()));
@@ -43,6 +42,27 @@ impl Maker {
         self.constrain(&mut spec, app);
         self.add_volumes(&mut spec);
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    }
+
+    /// Amounts for the pod as a whole, which may not be less than those of its containers.
+    fn ask_as_a_pod(&mut self, spec: &mut Map<String, Value>) {
+        let containers = spec.iter_mut().filter(|(field, _)| field.ends_with("ontainers"));
+        for container in containers.filter_map(|(_, list)| list.as_array_mut()).flatten() {
+            container["resources"] = match self.random.percent(50) {
+                true => json!({"requests": {"cpu": "50m"}}),
+                false => json!({}),
+            };
+        }
+        let mut requests = Map::new();
+        if self.random.percent(80) {
+            requests.insert("cpu".to_owned(), json!(self.random.word(&["300m", "1", "2500m"])));
+        }
+        if self.random.percent(80) {
+            requests.insert("memory".to_owned(), json!(self.random.word(&["300Mi", "1Gi", "6Gi"])));
+        }
+        if !requests.is_empty() {
+            spec.insert("resources".to_owned(), json!({"requests": requests}));
+        }
     }
 
     fn priority_class(&mut self) -> &'static str {

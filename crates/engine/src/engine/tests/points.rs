@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::cluster::{Cluster, Wish};
-use crate::framework::{Code, Hooks, Permission, Permit, PreBind, Reason, Reserve, Slots, Status};
+use crate::framework::{
+    Code, Hooks, Nominating, Permission, Permit, PreBind, Reason, Reserve, Slots, Status,
+};
 use crate::pod::Pod;
 
 /// Answers as it is told to, and notes what it was asked.
@@ -212,4 +214,47 @@ fn writes_come_before_the_bind_and_refusals_speak_for_themselves() {
     assert_eq!(later.step(), None, "scheduler-core#4.2.T24: only backoff ends it");
     later.tick(2);
     assert!(later.step().is_some());
+}
+
+/// Notes that it was asked, and answers as it is told to.
+struct Listener {
+    name: &'static str,
+    takes_over: bool,
+    log: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl handlers::FailureHandler for Listener {
+    fn handle(&self, _: &handlers::Failed<'_>) -> Option<Vec<Command>> {
+        self.log.lock().unwrap().push(self.name);
+        self.takes_over.then(Vec::new)
+    }
+}
+
+#[test]
+fn handlers_are_asked_until_one_takes_over() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let mut lab = Lab::new();
+    for (name, takes_over, comes_first) in
+        [("pre1", false, true), ("pre2", true, true), ("post1", true, false), ("post2", true, false)]
+    {
+        let listener = Listener { name, takes_over, log: log.clone() };
+        lab.engine.handle_failures(Arc::new(listener), comes_first);
+    }
+    lab.add("p", "1", json!({}));
+    assert!(matches!(lab.step(), Some(Verdict::Unschedulable { .. })));
+    assert_eq!(*log.lock().unwrap(), ["pre1", "pre2", "post1"], "scheduler-core#9.12.X1");
+    assert_eq!(lab.said(), [""; 0], "scheduler-core#9.12.X1: the default handler is not called");
+}
+
+#[test]
+fn plugins_of_jobs_decide_about_the_promise() {
+    let node = Row(1);
+    for (key, plugin, want) in [
+        ("scheduler-core#9.12.X2", "JobPreemptionSuccessPlugin", Nominating::Node(node)),
+        ("scheduler-core#9.12.X3", "JobRejectPlugin", Nominating::Keep),
+        ("scheduler-core#9.12.X4", "JobPreemptionFailurePlugin", Nominating::Clear),
+        ("scheduler-core#9.12.X4", "Coscheduling", Nominating::Clear),
+    ] {
+        assert_eq!(handlers::nominating_after(plugin, node), want, "{key}");
+    }
 }

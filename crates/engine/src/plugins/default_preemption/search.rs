@@ -1,14 +1,14 @@
 //! The search for the node where room is cheapest to make. Spec: scheduler-core 6.13.2 to 6.13.7.
 
 use super::dry_run;
-use super::room::{Lack, Room};
 use super::shortlist::{Candidate, Shortlist, Victims};
+use super::sums::Sums;
 use crate::cluster::Row;
 use crate::cluster::budgets::Guard;
 use crate::framework::{Code, PostFilterInput, Status};
 use crate::profile::args::CandidateLimits;
 use crate::random::Random;
-use crate::schedule::Reasons;
+use crate::schedule::{Lack, Reasons};
 
 /// How nodes are tried; the outcome is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ pub(super) fn run(
     let rows = input.diagnosis.curable(input.order);
     let mut search = Search {
         input,
-        room: match method {
-            Method::Quickest => Room::of(input),
+        sums: match method {
+            Method::Quickest => Sums::of(input),
             #[cfg(test)]
             Method::Filters => None,
         },
@@ -70,7 +70,7 @@ pub(super) fn candidates_wanted(limits: CandidateLimits, nodes: usize) -> usize 
 
 struct Search<'a> {
     input: &'a PostFilterInput<'a>,
-    room: Option<Room<'a>>,
+    sums: Option<Sums<'a>>,
     guard: Guard<'a>,
     shortlist: Shortlist,
     refusals: Refusals,
@@ -99,12 +99,12 @@ impl Search<'_> {
     }
 
     fn try_node(&mut self, row: Row, lower: usize) -> Result<(), Refusal> {
-        let Search { input, room, guard, victims, refusals, .. } = self;
+        let Search { input, sums, guard, victims, refusals, .. } = self;
         let by_filters = |guard: &mut Guard<'_>, victims: &mut Victims| {
             dry_run::run(input, row, lower, guard, victims).map_err(Refusal::New)
         };
-        let Some(room) = room else { return by_filters(guard, victims) };
-        let Err(lack) = room.run(row, lower, guard, victims) else { return Ok(()) };
+        let Some(sums) = sums else { return by_filters(guard, victims) };
+        let Err(lack) = sums.run(row, lower, guard, victims) else { return Ok(()) };
         match refusals.lacks.iter().find(|(known, _)| *known == lack) {
             Some((_, at)) => Err(Refusal::Known(*at)),
             // The filters say it once, for all nodes that lack the same.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::schedule::tests::world::{Spec, World, pod};
 
-mod sums;
+mod agreement;
 
 /// What the preemptor gets: node and victims, or the text of preemption.
 fn outcome(world: &mut World, preemptor: &Spec) -> String {

@@ -42,8 +42,10 @@ impl Strategy {
 
     /// The score of one resource; `allocatable` is above 0.
     pub(crate) fn one(&self, requested: i64, allocatable: i64) -> i64 {
-        let percent =
-            |part: i64| i64::try_from(i128::from(part) * 100 / i128::from(allocatable)).unwrap_or(i64::MAX);
+        let percent = |part: i64| match part.checked_mul(100) {
+            Some(scaled) => scaled / allocatable,
+            None => i64::try_from(i128::from(part) * 100 / i128::from(allocatable)).unwrap_or(i64::MAX),
+        };
         match self {
             Strategy::LeastAllocated if requested > allocatable => 0,
             Strategy::LeastAllocated => percent(allocatable - requested),

@@ -1,9 +1,12 @@
 //! Soft constraints: nodes in domains with fewer pods of the kind score higher.
 
+use std::sync::Arc;
+
 use super::{Constraints, PodTopologySpread, column, count};
 use crate::cluster::domains::{KeyColumn, at};
 use crate::cluster::matching::SetId;
 use crate::cluster::{Cluster, Row};
+use crate::framework::parts::ScorePart;
 use crate::framework::{Cycle, NodeView, Scope, Score, Status};
 use crate::intern::Sym;
 use crate::number::{nearest, truncated};
@@ -15,15 +18,16 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The soft constraints of a cycle.
 #[derive(Clone, Default)]
 struct Soft {
-    parts: Vec<Part>,
+    parts: Vec<Part<Counted>>,
     /// By row: nodes that lack a key and get nothing. Empty when there are none.
     ignored: Vec<bool>,
 }
 
+/// A constraint with the weight that its topology has at the moment.
 #[derive(Clone)]
-struct Part {
+pub(super) struct Part<C> {
     key: Sym,
-    counts: Counted,
+    counts: C,
     /// Domains of larger topologies have fewer pods each, so their counts weigh more.
     weight: f64,
     /// What the skew that is allowed adds to every node.
@@ -43,9 +47,9 @@ impl Soft {
     }
 }
 
-impl Part {
+impl<C> Part<C> {
     /// `size` is the number of domains.
-    fn new(constraint: &SpreadConstraint, counts: Counted, size: usize) -> Part {
+    pub(super) fn new(constraint: &SpreadConstraint, counts: C, size: usize) -> Part<C> {
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         Part {
             key: constraint.topology_key,
@@ -55,17 +59,17 @@ impl Part {
         }
     }
 
-    fn rated(&self, count: i64) -> f64 {
+    pub(super) fn rated(&self, count: i64) -> f64 {
         nearest(count) * self.weight + self.allowance
     }
 }
 
-fn is_hostname(cluster: &Cluster, constraint: &SpreadConstraint) -> bool {
+pub(super) fn is_hostname(cluster: &Cluster, constraint: &SpreadConstraint) -> bool {
     cluster.names.text(constraint.topology_key) == HOSTNAME
 }
 
 /// Matching pods on a row, those being deleted left out.
-fn on_row(cluster: &Cluster, set: Option<SetId>, row: Row) -> i64 {
+pub(super) fn on_row(cluster: &Cluster, set: Option<SetId>, row: Row) -> i64 {
     set.map_or(0, |id| cluster.matching().all(id).on(row) - cluster.matching().deleting(id).on(row))
 }
 
@@ -182,15 +186,23 @@ impl Score for PodTopologySpread {
 
     fn normalize(&self, cycle: &Cycle<'_>, rows: &[Row], scores: &mut [i64]) {
         let Some(soft) = cycle.get::<Soft>() else { return };
-        let counted = rows.iter().zip(scores.iter()).filter(|(row, _)| !soft.ignores(**row));
-        let (min, max) =
-            counted.fold((i64::MAX, 0), |(min, max), (_, score)| (min.min(*score), max.max(*score)));
-        for (row, score) in rows.iter().zip(scores) {
-            *score = match max {
-                _ if soft.ignores(*row) => 0,
-                0 => 100,
-                max => 100 * (max + min - *score) / max,
-            };
-        }
+        normalize(scores, |at| soft.ignores(rows[at]));
+    }
+
+    fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
+        self.score_part(cluster, class)
+    }
+}
+
+/// The fewer pods the better; those that are ignored get nothing.
+pub(super) fn normalize(scores: &mut [i64], is_ignored: impl Fn(usize) -> bool) {
+    let counted = scores.iter().enumerate().filter(|(at, _)| !is_ignored(*at));
+    let (min, max) = counted.fold((i64::MAX, 0), |(min, max), (_, score)| (min.min(*score), max.max(*score)));
+    for (at, score) in scores.iter_mut().enumerate() {
+        *score = match max {
+            _ if is_ignored(at) => 0,
+            0 => 100,
+            max => 100 * (max + min - *score) / max,
+        };
     }
 }

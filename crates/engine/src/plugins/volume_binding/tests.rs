@@ -199,8 +199,12 @@ fn worked_examples() {
             if world.cluster.storage().claim("d", "e").is_some() { &["c", "e"] } else { &["c"] };
         let pod = world.pod_of("p", claims);
         assert_eq!(world.verdict(&pod), *want, "{name}");
-        if matches!(world.attempt(&pod), Err(Failure::Unfit(_))) {
+        if let Err(Failure::Unfit(unfit)) = world.attempt(&pod) {
             assert!(world.curable(&pod).is_empty(), "{name}: no pod in the way");
+            // DynamicResources was not asked when the pod itself is refused.
+            let is_of_pod = unfit.diagnosis.pod.is_some();
+            let whole = format!("0/2 nodes are available: {want}. not found");
+            assert_eq!(unfit.message() == whole, is_of_pod, "{name}");
         }
     }
 }

@@ -191,6 +191,8 @@ impl World {
             random: &mut self.random,
             nominated_row: nominated.and_then(|name| self.cluster.row(name)),
             now: self.now,
+            memory: None,
+            extenders: &mut [],
         };
         attempt.run(&self.cluster, &pod)
     }

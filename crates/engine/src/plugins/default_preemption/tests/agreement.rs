@@ -135,7 +135,10 @@ fn check_verdicts(world: &World, pod: &Arc<Pod>, diagnosis: &Diagnosis) {
     }
 }
 
-fn told(world: &mut World, scene: &Scene) -> Option<(String, Nominating, Vec<String>, usize, Option<Row>)> {
+/// Text, promise, victims, violations, node.
+type Outcome = (String, Nominating, Vec<String>, usize, Option<Row>);
+
+fn told(world: &mut World, scene: &Scene) -> Option<Outcome> {
     let (priority, cpu, memory, devices) = scene.wants;
     let wants = sized(pod("preemptor").priority(priority), cpu, memory, devices);
     let unfit = match world.attempt(&wants, None) {
@@ -170,7 +173,7 @@ fn check_cure(world: &mut World, scene: &Scene, victims: &[String], row: Option<
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn sums_and_filters_agree(scene in scene()) {
         let mut by_sums = build_world(&scene, Method::Quickest);
@@ -199,12 +202,12 @@ fn sums_are_used_only_when_room_is_all_that_matters() {
     assert!(!uses_sums(&mut rival, &preemptor(20, "1").app("me")), "others keep it away");
 }
 
-/// Whether `Room` takes the pod on.
+/// Whether `Sums` takes the pod on.
 fn uses_sums(world: &mut World, wants: &Spec) -> bool {
     struct Probe(std::sync::Mutex<Option<bool>>);
     impl PostFilter for Probe {
         fn help(&self, input: &PostFilterInput<'_>, _: &mut Random) -> PostFiltered {
-            *self.0.lock().unwrap() = Some(room::Room::of(input).is_some());
+            *self.0.lock().unwrap() = Some(sums::Sums::of(input).is_some());
             let status = Status { code: StatusCode::Unresolvable, reasons: Vec::new(), plugin: "Probe" };
             PostFiltered { status, nominating: Nominating::Keep, preemption: None }
         }

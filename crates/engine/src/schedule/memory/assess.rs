@@ -1,0 +1,296 @@
+//! What a profile does with pods of one class, put together from what its plugins say of themselves.
+
+use std::sync::Arc;
+
+use koord_api::resource::ResourceId;
+
+use super::super::Framework;
+use crate::cluster::{Cluster, Row};
+use crate::framework::parts::{ColumnScore, FilterPart, Formula, Judge, Normal, Rate, Room, ScorePart};
+use crate::framework::{Cycle, NodeView, Status};
+use crate::hash::QuickMap;
+use crate::pod::Class;
+
+/// Filters and scores of one class. Numbers of plugins are places in the framework's lists.
+pub(super) struct Assessor {
+    checks: Vec<(usize, Check)>,
+    pub(super) judges: Vec<(usize, Box<dyn Judge>)>,
+    /// Final scores of the row alone, with weights.
+    columns: Vec<(Box<dyn ColumnScore>, i64)>,
+    finals: Vec<(usize, i64)>,
+    /// Scores of the row alone that are normalised over all feasible nodes.
+    pub(super) raws: Vec<Raw>,
+    pub(super) raters: Vec<(Box<dyn Rate>, i64)>,
+    verdicts: Verdicts,
+    /// Of the taint sets that numbers below stand for.
+    taints_version: u64,
+    is_of_rows: bool,
+}
+
+/// A filter that looks at the row alone.
+enum Check {
+    Cordoned,
+    Taints,
+    Room(Room),
+    Row,
+}
+
+/// A score that has to be normalised.
+pub(super) struct Raw {
+    plugin: usize,
+    pub(super) weight: i64,
+    pub(super) normal: Normal,
+    /// By taint set, where it depends on nothing else.
+    by_taints: Option<QuickMap<u32, i64>>,
+}
+
+/// Verdicts, each once.
+#[derive(Default)]
+pub(super) struct Verdicts {
+    statuses: Vec<Status>,
+    /// By filter and what it found: most verdicts need no text to be told apart.
+    codes: QuickMap<(usize, u64), u32>,
+}
+
+/// What fused arithmetic needs to know of a class that only asks for room.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Fused {
+    pub(super) least_weight: i64,
+    pub(super) cpu_weight: i64,
+    pub(super) memory_weight: i64,
+    pub(super) balanced_weight: i64,
+}
+
+impl Assessor {
+    /// None when some plugin has to be asked about every node every time. `skipped` are filters, by place, that
+    /// have nothing to say about the pod.
+    pub(super) fn new(
+        framework: &Framework,
+        cluster: &Cluster,
+        class: &Arc<Class>,
+        skipped: u128,
+    ) -> Option<Assessor> {
+        let mut assessor = Assessor {
+            checks: Vec::new(),
+            judges: Vec::new(),
+            columns: Vec::new(),
+            finals: Vec::new(),
+            raws: Vec::new(),
+            raters: Vec::new(),
+            verdicts: Verdicts::default(),
+            taints_version: cluster.taint_sets().version(),
+            is_of_rows: true,
+        };
+        for (at, hooks) in framework.filters.iter().enumerate() {
+            let Some(plugin) = hooks.filter.as_ref().filter(|_| skipped >> at & 1 == 0) else { continue };
+            let check = match plugin.part(cluster, class) {
+                FilterPart::Nothing => continue,
+                FilterPart::Tracked(judge) => {
+                    assessor.judges.push((at, judge));
+                    continue;
+                }
+                FilterPart::Opaque => return None,
+                FilterPart::Cordoned => Check::Cordoned,
+                FilterPart::Taints => Check::Taints,
+                FilterPart::Room(room) => Check::Room(room),
+                FilterPart::Row => Check::Row,
+            };
+            // The first refusal is the one that is told; rows are checked before keys are judged.
+            if !assessor.judges.is_empty() {
+                return None;
+            }
+            assessor.checks.push((at, check));
+        }
+        assessor.is_of_rows = assessor.judges.iter().all(|(_, judge)| judge.is_idle(cluster));
+        assessor.add_scores(framework, cluster, class)?;
+        Some(assessor)
+    }
+
+    fn add_scores(&mut self, framework: &Framework, cluster: &Cluster, class: &Arc<Class>) -> Option<()> {
+        for (at, (hooks, weight)) in framework.scores.iter().enumerate() {
+            let Some(plugin) = &hooks.score else { continue };
+            let raw = |normal, by_taints| Raw { plugin: at, weight: *weight, normal, by_taints };
+            match plugin.part(cluster, class) {
+                ScorePart::Nothing => {}
+                ScorePart::Columns(score) => self.columns.push((score, *weight)),
+                ScorePart::Row(Normal::Final) => self.finals.push((at, *weight)),
+                ScorePart::Row(normal) => self.raws.push(raw(normal, None)),
+                ScorePart::Taints(normal) => self.raws.push(raw(normal, Some(QuickMap::default()))),
+                ScorePart::Tracked(rater) => self.raters.push((rater, *weight)),
+                ScorePart::Opaque => return None,
+            }
+        }
+        Some(())
+    }
+
+    /// Whether every follower still follows what matters.
+    pub(super) fn is_current(&self, cluster: &Cluster) -> bool {
+        self.judges.iter().all(|(_, judge)| judge.is_current(cluster))
+            && self.raters.iter().all(|(rater, _)| rater.is_current(cluster))
+    }
+
+    /// Whether verdicts depend on rows alone.
+    pub(super) fn is_of_rows(&self) -> bool {
+        self.is_of_rows
+    }
+
+    /// Numbers of taint sets may have got another meaning since.
+    pub(super) fn refresh_taints(&mut self, cluster: &Cluster) {
+        let version = cluster.taint_sets().version();
+        if self.taints_version != version {
+            self.taints_version = version;
+            self.verdicts.codes.clear();
+            self.raws.iter_mut().filter_map(|raw| raw.by_taints.as_mut()).for_each(QuickMap::clear);
+        }
+    }
+
+    /// The number of the verdict of the first filter of rows that refuses this one.
+    pub(super) fn refusal(&mut self, framework: &Framework, cycle: &Cycle<'_>, row: Row) -> Option<u32> {
+        let columns = &cycle.cluster.columns;
+        let verdicts = &mut self.verdicts;
+        self.checks.iter().find_map(|(plugin, check)| {
+            let code = match check {
+                Check::Cordoned if !columns.is_unschedulable[row.index()] => return None,
+                Check::Cordoned => 0,
+                Check::Room(room) => match room.shortage(columns, row) {
+                    0 => return None,
+                    lacking => lacking,
+                },
+                Check::Taints => match columns.taint_set[row.index()] {
+                    0 => return None,
+                    set => u64::from(set),
+                },
+                Check::Row => {
+                    return asked(framework, *plugin, cycle, row).map(|status| verdicts.number(status));
+                }
+            };
+            match verdicts.codes.get(&(*plugin, code)) {
+                Some(number) => Some(*number).filter(|number| *number != Verdicts::PASSED),
+                None => {
+                    let status = asked(framework, *plugin, cycle, row);
+                    let number = status.map_or(Verdicts::PASSED, |status| verdicts.number(status));
+                    verdicts.codes.insert((*plugin, code), number);
+                    Some(number).filter(|number| *number != Verdicts::PASSED)
+                }
+            }
+        })
+    }
+
+    /// The weighted sum of scores of the row alone; none when one of them is out of bounds.
+    pub(super) fn base(&self, framework: &Framework, cycle: &Cycle<'_>, row: Row) -> Option<i64> {
+        let columns =
+            self.columns.iter().map(|(score, weight)| (score.score(&cycle.cluster.columns, row), weight));
+        let finals = self.finals.iter().map(|(at, weight)| {
+            let plugin = framework.scores.get(*at).and_then(|(hooks, _)| hooks.score.as_ref());
+            (plugin.map_or(0, |plugin| plugin.score(cycle, &NodeView::of(cycle.cluster, row))), weight)
+        });
+        let mut sum = 0;
+        for (score, weight) in columns.chain(finals) {
+            sum += Some(score).filter(|score| (0..=100).contains(score))? * weight;
+        }
+        Some(sum)
+    }
+
+    /// The part of a row's key that raw scores make.
+    pub(super) fn raw_key(&mut self, framework: &Framework, cycle: &Cycle<'_>, row: Row, key: &mut Vec<i64>) {
+        for raw in &mut self.raws {
+            let score = || {
+                let plugin = framework.scores.get(raw.plugin).and_then(|(hooks, _)| hooks.score.as_ref());
+                plugin.map_or(0, |plugin| plugin.score(cycle, &NodeView::of(cycle.cluster, row)))
+            };
+            key.push(match &mut raw.by_taints {
+                None => score(),
+                Some(known) => {
+                    *known.entry(cycle.cluster.columns.taint_set[row.index()]).or_insert_with(score)
+                }
+            });
+        }
+    }
+
+    /// The part of a row's key that followers make.
+    pub(super) fn followed_key(&mut self, cluster: &Cluster, row: Row, key: &mut Vec<i64>) {
+        key.extend(self.judges.iter_mut().map(|(_, judge)| i64::from(judge.key(cluster, row))));
+        key.extend(self.raters.iter_mut().map(|(rater, _)| i64::from(rater.key(cluster, row))));
+    }
+
+    pub(super) fn forget(&mut self, row: Row) {
+        self.judges.iter_mut().for_each(|(_, judge)| judge.forget(row));
+        self.raters.iter_mut().for_each(|(rater, _)| rater.forget(row));
+    }
+
+    /// How totals are computed when nothing but room counts for the class at the moment.
+    pub(super) fn fused(&self, cluster: &Cluster) -> Option<Fused> {
+        let is_common = |id: &ResourceId| {
+            matches!(*id, ResourceId::CPU | ResourceId::MEMORY | ResourceId::EPHEMERAL_STORAGE)
+        };
+        let is_plain = |check: &Check| match check {
+            Check::Cordoned | Check::Taints => true,
+            Check::Room(room) => room.wanted.iter().all(|(id, _)| is_common(id)),
+            Check::Row => false,
+        };
+        let is_idle = self.checks.iter().all(|(_, check)| is_plain(check))
+            && self.finals.is_empty()
+            && self.raws.iter().all(|raw| raw.by_taints.is_some())
+            && self.judges.iter().all(|(_, judge)| judge.is_idle(cluster))
+            && self.raters.iter().all(|(rater, _)| rater.is_idle(cluster));
+        let has_room = self.checks.iter().any(|(_, check)| matches!(check, Check::Room(_)));
+        if !is_idle || !has_room {
+            return None;
+        }
+        let mut fused = Fused::default();
+        for (score, weight) in &self.columns {
+            match score.formula() {
+                Formula::LeastAllocated { cpu_weight, memory_weight }
+                    if fused.least_weight == 0 && cpu_weight.min(memory_weight) > 0 =>
+                {
+                    fused = Fused { least_weight: *weight, cpu_weight, memory_weight, ..fused };
+                }
+                Formula::Balanced if fused.balanced_weight == 0 => fused.balanced_weight = *weight,
+                _ => return None,
+            }
+        }
+        let weights = [fused.least_weight, fused.balanced_weight, fused.cpu_weight, fused.memory_weight];
+        weights.iter().all(|weight| (0..=Fused::WEIGHT_MAX).contains(weight)).then_some(fused)
+    }
+
+    /// A verdict that is told later, by its text.
+    pub(super) fn number(&mut self, status: Status) -> u32 {
+        self.verdicts.number(status)
+    }
+
+    /// All verdicts there have been, by number.
+    pub(super) fn statuses(&self) -> &[Status] {
+        &self.verdicts.statuses
+    }
+
+    /// The row's verdict again, with the numbers of today.
+    pub(super) fn told(&self, framework: &Framework, cycle: &Cycle<'_>, row: Row, number: u32) -> Status {
+        let known = &self.verdicts.statuses[usize::try_from(number).unwrap_or(0)];
+        let again = self.checks.iter().find_map(|(plugin, _)| asked(framework, *plugin, cycle, row));
+        again.filter(|status| status.reads_like(known)).unwrap_or_else(|| known.clone())
+    }
+}
+
+impl Fused {
+    /// Sums of products with such weights are exact in doubles.
+    const WEIGHT_MAX: i64 = 1 << 20;
+}
+
+impl Verdicts {
+    /// For what passed after all.
+    const PASSED: u32 = u32::MAX;
+
+    fn number(&mut self, status: Status) -> u32 {
+        let known = self.statuses.iter().position(|known| known.reads_like(&status));
+        let at = known.unwrap_or_else(|| {
+            self.statuses.push(status);
+            self.statuses.len() - 1
+        });
+        u32::try_from(at).unwrap_or(0)
+    }
+}
+
+fn asked(framework: &Framework, plugin: usize, cycle: &Cycle<'_>, row: Row) -> Option<Status> {
+    let filter = framework.filters.get(plugin)?.filter.as_ref()?;
+    filter.check(cycle, &NodeView::of(cycle.cluster, row)).err()
+}

@@ -1,0 +1,440 @@
+//! How every node stands with one class of pods, kept up to date by the log of changed rows.
+//!
+//! Rows that pass are kept in stacks: one for each key (what followers and raw scores make of a row) and each sum of
+//! scores that depend on the row alone. What depends on the rest of the cluster is worked out per key, not per row,
+//! so an attempt costs as much as there are keys and rows that changed, and not as there are nodes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::Framework;
+use super::Promises;
+use super::assess::Assessor;
+use crate::cluster::{Cluster, Row};
+use crate::framework::hooks::normalize_by_max;
+use crate::framework::parts::Normal;
+use crate::framework::{Cycle, NodeView, Sieve};
+use crate::hash::QuickMap;
+use crate::pod::Class;
+use crate::random::Random;
+
+/// All nodes as pods of a class see them.
+pub(super) struct Standing {
+    pub(super) class: Arc<Class>,
+    pub(super) assessor: Assessor,
+    /// Filters that had nothing to say when this was made.
+    pub(super) skipped: u128,
+    /// How far the logs of rows and of promises have been read.
+    read_to: u64,
+    promises_read_to: u64,
+    rows: Vec<Place>,
+    groups: Vec<Group>,
+    group_ids: QuickMap<Box<[i64]>, u32>,
+    /// Rows per verdict.
+    refused: Vec<usize>,
+    /// Rows that were judged for one pod alone, so that what is kept of them is of one attempt.
+    judged_once: Vec<Row>,
+    /// A score was out of bounds: nothing here can be used.
+    is_broken: bool,
+    scratch: Scratch,
+}
+
+/// Where a row is kept.
+#[derive(Clone, Copy)]
+struct Place {
+    base: i64,
+    group: u32,
+    /// In its stack.
+    at: u32,
+    standing: Stand,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// No node.
+    Gone,
+    Passed,
+    Refused(u32),
+}
+
+const GONE: Place = Place { base: 0, group: 0, at: 0, standing: Stand::Gone };
+
+/// Rows with one key.
+#[derive(Default)]
+struct Group {
+    key: Box<[i64]>,
+    /// Stacks by sum; none is empty.
+    stacks: BTreeMap<i64, Vec<Row>>,
+    rows: usize,
+}
+
+/// Groups that nobody is in any more pile up until there are so many for each row.
+const GROUPS_PER_ROW_MAX: usize = 2;
+
+/// Buffers of an attempt.
+#[derive(Default)]
+struct Scratch {
+    key: Vec<i64>,
+    /// Groups that have rows and pass.
+    groups: Vec<u32>,
+    keys: Vec<u32>,
+    counts: Vec<usize>,
+    is_refused: Vec<bool>,
+    scores: Vec<i64>,
+    sums: Vec<i64>,
+}
+
+/// What an attempt brought.
+pub(super) enum Outcome {
+    Chosen {
+        row: Row,
+        feasible: usize,
+    },
+    /// Nobody passed.
+    Nobody,
+    /// The attempt has to be made the plain way.
+    Unknown,
+}
+
+impl Standing {
+    pub(super) fn new(class: &Arc<Class>, assessor: Assessor, skipped: u128) -> Standing {
+        Standing {
+            class: class.clone(),
+            assessor,
+            skipped,
+            read_to: u64::MAX,
+            promises_read_to: 0,
+            rows: Vec::new(),
+            groups: Vec::new(),
+            group_ids: QuickMap::default(),
+            refused: Vec::new(),
+            judged_once: Vec::new(),
+            is_broken: false,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Whether it can go on from where it is.
+    pub(super) fn is_current(&self, cluster: &Cluster, promises: &Promises<'_>) -> bool {
+        !self.is_broken
+            && cluster.changes().since(self.read_to).is_some()
+            && promises.nominated.changes().since(self.promises_read_to).is_some()
+            && self.groups.len() <= 64 + GROUPS_PER_ROW_MAX * self.rows.len()
+            && self.assessor.is_current(cluster)
+    }
+
+    /// Bytes kept for each row of the cluster, about.
+    pub(super) const ROW_BYTES: usize = size_of::<Place>() + size_of::<Row>();
+
+    /// Looks at every row that changed since, or at all of them the first time.
+    pub(super) fn catch_up(&mut self, framework: &Framework, cycle: &Cycle<'_>, promises: &mut Promises<'_>) {
+        self.assessor.refresh_taints(cycle.cluster);
+        let (log, promise_log) = (cycle.cluster.changes(), promises.nominated.changes());
+        match (log.since(self.read_to), promise_log.since(self.promises_read_to)) {
+            (Some(changed), Some(promised)) => {
+                // What was judged for one pod alone, and what is promised to this one.
+                let once = std::mem::take(&mut self.judged_once);
+                let own = promises.own_row.filter(|row| row.index() < cycle.cluster.columns.rows());
+                let mut last = None;
+                for row in once.into_iter().chain(promised).chain(own).chain(changed) {
+                    if last.replace(row) != Some(row) {
+                        self.reassess(framework, cycle, promises, row);
+                    }
+                }
+            }
+            _ => {
+                let rows = cycle.cluster.columns.rows();
+                self.rows.resize(rows, GONE);
+                (0..rows).for_each(|at| self.reassess(framework, cycle, promises, Row::from_index(at)));
+            }
+        }
+        (self.read_to, self.promises_read_to) = (log.end(), promise_log.end());
+        if !self.assessor.is_of_rows() {
+            self.judge_promised(promises);
+        }
+    }
+
+    /// Rows that were promised, where verdicts are not of the row alone.
+    fn judge_promised(&mut self, promises: &mut Promises<'_>) {
+        for row in promises.nominated.rows() {
+            let is_node = self.rows.get(row.index()).is_some_and(|place| place.standing != Stand::Gone);
+            if !is_node || !promises.are_before(row) {
+                continue;
+            }
+            if let Err(status) = promises.check(row) {
+                self.take_out(row);
+                let number = self.assessor.number(status);
+                self.refuse(row, number);
+                self.judged_once.push(row);
+            }
+        }
+    }
+
+    fn reassess(&mut self, framework: &Framework, cycle: &Cycle<'_>, promises: &mut Promises<'_>, row: Row) {
+        if self.rows.len() <= row.index() {
+            self.rows.resize(row.index() + 1, GONE);
+        }
+        self.take_out(row);
+        if !cycle.cluster.columns.is_real[row.index()] {
+            if self.rows[row.index()].standing != Stand::Gone {
+                self.assessor.forget(row);
+            }
+            self.rows[row.index()] = GONE;
+            return;
+        }
+        let mut key = std::mem::take(&mut self.scratch.key);
+        key.clear();
+        // Followers count pods on nodes that are refused, too.
+        self.assessor.followed_key(cycle.cluster, row, &mut key);
+        match self.refusal(framework, cycle, promises, row) {
+            Some(number) => self.refuse(row, number),
+            None => match self.assessor.base(framework, cycle, row) {
+                Some(base) => {
+                    self.assessor.raw_key(framework, cycle, row, &mut key);
+                    let group = self.group_of(&key);
+                    self.put_in(row, group, base);
+                }
+                None => self.is_broken = true,
+            },
+        }
+        self.scratch.key = key;
+    }
+
+    fn refusal(
+        &mut self,
+        framework: &Framework,
+        cycle: &Cycle<'_>,
+        promises: &mut Promises<'_>,
+        row: Row,
+    ) -> Option<u32> {
+        if !self.assessor.is_of_rows() || !promises.are_before(row) {
+            return self.assessor.refusal(framework, cycle, row);
+        }
+        if promises.own_row == Some(row) {
+            self.judged_once.push(row);
+        }
+        let refused = promises.check(row).err()?;
+        Some(self.assessor.number(refused))
+    }
+
+    fn refuse(&mut self, row: Row, number: u32) {
+        let at = index(number);
+        if self.refused.len() <= at {
+            self.refused.resize(at + 1, 0);
+        }
+        self.refused[at] += 1;
+        self.rows[row.index()].standing = Stand::Refused(number);
+    }
+
+    fn group_of(&mut self, key: &[i64]) -> u32 {
+        // Nearly always there is one group, or the one looked for is among the first.
+        let first = self.groups.iter().take(2).position(|group| *group.key == *key);
+        if let Some(first) = first.and_then(|at| u32::try_from(at).ok()) {
+            return first;
+        }
+        if let Some(known) = self.group_ids.get(key) {
+            return *known;
+        }
+        let id = u32::try_from(self.groups.len()).expect("fewer groups than changes of rows");
+        self.groups.push(Group { key: key.into(), ..Group::default() });
+        self.group_ids.insert(key.into(), id);
+        id
+    }
+
+    fn put_in(&mut self, row: Row, group: u32, base: i64) {
+        let kept = &mut self.groups[index(group)];
+        kept.rows += 1;
+        let stack = kept.stacks.entry(base).or_default();
+        let at = u32::try_from(stack.len()).expect("fewer than 2^32 nodes");
+        stack.push(row);
+        self.rows[row.index()] = Place { base, group, at, standing: Stand::Passed };
+    }
+
+    /// Takes a row from where it is kept. Its standing is to be set anew.
+    fn take_out(&mut self, row: Row) {
+        let place = self.rows[row.index()];
+        match place.standing {
+            Stand::Gone => {}
+            Stand::Refused(number) => self.refused[index(number)] -= 1,
+            Stand::Passed => {
+                let group = &mut self.groups[index(place.group)];
+                group.rows -= 1;
+                let Some(stack) = group.stacks.get_mut(&place.base) else { return };
+                stack.swap_remove(index(place.at));
+                if let Some(moved) = stack.get(index(place.at)) {
+                    self.rows[moved.index()].at = place.at;
+                }
+                if stack.is_empty() {
+                    group.stacks.remove(&place.base);
+                }
+            }
+        }
+    }
+
+    /// Chooses among the rows that pass.
+    pub(super) fn choose(&mut self, cluster: &Cluster, random: &mut Random) -> Outcome {
+        if self.is_broken || self.has_errors() {
+            return Outcome::Unknown;
+        }
+        self.judge(cluster);
+        let feasible = self.scratch.groups.iter().map(|group| self.groups[index(*group)].rows).sum();
+        if feasible == 0 {
+            return Outcome::Nobody;
+        }
+        if self.rate(cluster).is_none() {
+            return Outcome::Unknown;
+        }
+        let totals = || {
+            let groups = self.scratch.groups.iter().zip(&self.scratch.sums);
+            groups.filter_map(|(group, sum)| {
+                let (base, stack) = self.groups[index(*group)].stacks.last_key_value()?;
+                Some((base + sum, stack))
+            })
+        };
+        let best = totals().map(|(total, _)| total).max().unwrap_or(0);
+        let best = || totals().filter(|(total, _)| *total == best).map(|(_, stack)| stack);
+        let mut drawn = random.below(best().map(Vec::len).sum());
+        for stack in best() {
+            match stack.get(drawn) {
+                Some(row) => return Outcome::Chosen { row: *row, feasible },
+                None => drawn -= stack.len(),
+            }
+        }
+        Outcome::Unknown
+    }
+
+    /// Something went wrong in a filter; that is no verdict.
+    fn has_errors(&self) -> bool {
+        let statuses = self.assessor.statuses().iter().zip(&self.refused);
+        statuses.into_iter().any(|(status, rows)| *rows > 0 && !status.code.is_rejected())
+    }
+
+    /// Which groups pass, into the scratch.
+    fn judge(&mut self, cluster: &Cluster) {
+        let scratch = &mut self.scratch;
+        scratch.groups.clear();
+        let used = (0..).zip(&self.groups).filter(|(_, group)| group.rows > 0).map(|(id, _)| id);
+        scratch.groups.extend(used);
+        for (at, (_, judge)) in self.assessor.judges.iter_mut().enumerate() {
+            if judge.is_idle(cluster) {
+                continue;
+            }
+            part_keys(&self.groups, &scratch.groups, at, &mut scratch.keys);
+            scratch.is_refused.clear();
+            scratch.is_refused.resize(scratch.keys.len(), false);
+            judge.judge(cluster, &scratch.keys, &mut scratch.is_refused);
+            let mut is_refused = scratch.is_refused.iter();
+            scratch.groups.retain(|_| !is_refused.next().copied().unwrap_or(false));
+        }
+    }
+
+    /// What each group that passes gets beside its rows' own sums, into the scratch; none when a score is out of
+    /// bounds.
+    fn rate(&mut self, cluster: &Cluster) -> Option<()> {
+        let scratch = &mut self.scratch;
+        let groups = &self.groups;
+        scratch.sums.clear();
+        scratch.sums.resize(scratch.groups.len(), 0);
+        scratch.counts.clear();
+        scratch.counts.extend(scratch.groups.iter().map(|group| groups[index(*group)].rows));
+        let judges = self.assessor.judges.len();
+        for (at, (rater, weight)) in self.assessor.raters.iter_mut().enumerate() {
+            if rater.is_idle(cluster) {
+                continue;
+            }
+            part_keys(groups, &scratch.groups, judges + at, &mut scratch.keys);
+            scratch.scores.clear();
+            scratch.scores.resize(scratch.keys.len(), 0);
+            if rater.rate(cluster, &scratch.keys, &scratch.counts, &mut scratch.scores) {
+                add(&mut scratch.sums, &scratch.scores, *weight)?;
+            }
+        }
+        let raters = self.assessor.raters.len();
+        for (at, raw) in self.assessor.raws.iter().enumerate() {
+            let part = judges + raters + at;
+            scratch.scores.clear();
+            scratch.scores.extend(scratch.groups.iter().map(|group| groups[index(*group)].key[part]));
+            if let Normal::ByMax { is_reversed } = raw.normal {
+                normalize_by_max(&mut scratch.scores, is_reversed);
+            }
+            add(&mut scratch.sums, &scratch.scores, raw.weight)?;
+        }
+        Some(())
+    }
+
+    /// Every verdict, once nobody passed. The cycle has been prepared for all filters.
+    pub(super) fn refusals(&mut self, framework: &Framework, cycle: &Cycle<'_>, order: &[Row]) -> Sieve {
+        let by_group = self.group_verdicts(framework, cycle);
+        let mut samples: Vec<Option<Row>> = Vec::new();
+        let mut rejected = Vec::with_capacity(order.len());
+        for row in order {
+            let Some(place) = self.rows.get(row.index()) else { continue };
+            let number = match place.standing {
+                Stand::Gone => continue,
+                Stand::Refused(number) => number,
+                Stand::Passed => by_group[index(place.group)],
+            };
+            if samples.len() <= index(number) {
+                samples.resize(index(number) + 1, None);
+            }
+            samples[index(number)].get_or_insert(*row);
+            rejected.push((*row, number));
+        }
+        samples.resize(self.assessor.statuses().len(), None);
+        let told = |(at, sample): (usize, &Option<Row>)| match sample {
+            Some(row) => self.assessor.told(framework, cycle, *row, u32::try_from(at).unwrap_or(0)),
+            None => self.assessor.statuses()[at].clone(),
+        };
+        let statuses = samples.iter().enumerate().map(told).collect();
+        Sieve::of_verdicts(statuses, rejected)
+    }
+
+    /// The verdict on each group that judges refuse.
+    fn group_verdicts(&mut self, framework: &Framework, cycle: &Cycle<'_>) -> Vec<u32> {
+        let mut verdicts = vec![0; self.groups.len()];
+        for (at, group) in self.groups.iter().enumerate().filter(|(_, group)| group.rows > 0) {
+            let row = group.stacks.values().flatten().next();
+            let status = row.and_then(|row| {
+                let node = NodeView::of(cycle.cluster, *row);
+                self.assessor.judges.iter().find_map(|(plugin, _)| {
+                    framework.filters.get(*plugin)?.filter.as_ref()?.check(cycle, &node).err()
+                })
+            });
+            if let Some(status) = status {
+                verdicts[at] = self.assessor.number(status);
+            }
+        }
+        verdicts
+    }
+
+    /// Totals of all rows that pass, for tests. To be asked after `choose`.
+    #[cfg(test)]
+    pub(super) fn totals(&self) -> Vec<(Row, i64)> {
+        let groups = self.scratch.groups.iter().zip(&self.scratch.sums);
+        let mut totals: Vec<(Row, i64)> = groups
+            .flat_map(|(group, sum)| {
+                let stacks = self.groups[index(*group)].stacks.iter();
+                stacks.flat_map(move |(base, rows)| rows.iter().map(move |row| (*row, base + sum)))
+            })
+            .collect();
+        totals.sort_unstable();
+        totals
+    }
+}
+
+fn part_keys(groups: &[Group], passing: &[u32], part: usize, keys: &mut Vec<u32>) {
+    keys.clear();
+    keys.extend(passing.iter().map(|group| u32::try_from(groups[index(*group)].key[part]).unwrap_or(0)));
+}
+
+/// Adds weighted scores; none when one is out of bounds.
+fn add(sums: &mut [i64], scores: &[i64], weight: i64) -> Option<()> {
+    for (sum, score) in sums.iter_mut().zip(scores) {
+        *sum += Some(*score).filter(|score| (0..=100).contains(score))? * weight;
+    }
+    Some(())
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,305 @@
+//! Attempts from memory against attempts that ask about every node, after random histories.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::plugins::registry::{self, Manner};
+use crate::profile::Profile;
+use crate::random::Random;
+use crate::schedule::Nominated;
+use crate::time::Time;
+
+const NODES: u8 = 7;
+const PODS: u8 = 24;
+
+/// A cluster, a scheduler that remembers and one that does not.
+struct World {
+    cluster: Cluster,
+    framework: Framework,
+    nominated: Nominated,
+    promised: Vec<(Row, Box<str>)>,
+    memory: Memory,
+    random: Random,
+    placed: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Node { name: u8, zone: u8, kind: u8 },
+    NodeGone { name: u8 },
+    Place { pod: u8, template: u8, size: u8 },
+    Gone { pod: u8 },
+    Leaving { pod: u8 },
+    Promise { pod: u8, template: u8, node: u8 },
+    Unpromise,
+    Namespace { labels: u8 },
+    Service { is_there: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..NODES, 0..4u8, 0..9u8).prop_map(|(name, zone, kind)| Step::Node { name, zone, kind }),
+        1 => (0..NODES).prop_map(|name| Step::NodeGone { name }),
+        12 => (0..PODS, 0..TEMPLATES, 0..200u8).prop_map(|(pod, template, size)| Step::Place { pod, template, size }),
+        2 => (0..PODS).prop_map(|pod| Step::Gone { pod }),
+        1 => (0..PODS).prop_map(|pod| Step::Leaving { pod }),
+        1 => (0..PODS, 0..TEMPLATES, 0..NODES).prop_map(|(pod, template, node)| Step::Promise { pod, template, node }),
+        1 => Just(Step::Unpromise),
+        1 => (0..2u8).prop_map(|labels| Step::Namespace { labels }),
+        1 => any::<bool>().prop_map(|is_there| Step::Service { is_there }),
+    ]
+}
+
+fn node(name: u8, zone: u8, kind: u8) -> Value {
+    let name = format!("n{name}");
+    let mut object = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "spec": {},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "5", "ephemeral-storage": "10Gi"}}});
+    if zone > 0 {
+        object["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!(format!("z{zone}"));
+    }
+    let taint = |effect: &str| json!([{"key": "k", "value": "v", "effect": effect}]);
+    match kind {
+        1 => object["spec"]["taints"] = taint("NoSchedule"),
+        2 => object["spec"]["taints"] = taint("PreferNoSchedule"),
+        3 => object["spec"]["unschedulable"] = json!(true),
+        4 => object["status"]["allocatable"] = json!({"memory": "1125899906842624", "pods": "3"}),
+        5 => object["status"]["images"] = json!([{"names": ["registry/big:1"], "sizeBytes": 900_000_000}]),
+        6 => object["status"]["allocatable"]["example.com/gpu"] = json!("2"),
+        7 => {
+            object["metadata"]["labels"].as_object_mut().unwrap().remove("kubernetes.io/hostname");
+        }
+        // A host by the name of another.
+        8 => object["metadata"]["labels"]["kubernetes.io/hostname"] = json!("n0"),
+        _ => {}
+    }
+    object
+}
+
+const TEMPLATES: u8 = 20;
+
+fn pod(name: u8, template: u8, size: u8) -> Value {
+    let name = format!("p{name}");
+    let term =
+        |key: &str, app: &str| json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}});
+    let (zone, host) = ("topology.kubernetes.io/zone", "kubernetes.io/hostname");
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    let spread = |key: &str, skew: u8, action: &str| {
+        json!({"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": action,
+            "labelSelector": {"matchLabels": {"app": "a"}}})
+    };
+    let mut requests = json!({"cpu": "300m", "memory": "700Mi"});
+    let mut spec = json!({});
+    let mut app = "a";
+    match template {
+        // Like no other.
+        0..=2 => {
+            requests = json!({"cpu": format!("{}m", 10 * u32::from(size)), "memory": format!("{}Mi", 7 * u32::from(size))});
+            app = "none";
+        }
+        3 => requests = json!({}),
+        4 => requests = json!({"cpu": "3", "ephemeral-storage": "6Gi"}),
+        5 => requests = json!({"cpu": "1", "example.com/gpu": "1"}),
+        6 => spec = json!({"tolerations": [{"operator": "Exists"}]}),
+        7 => spec = json!({"nodeSelector": {(zone): "z1"}}),
+        8 => {
+            spec = json!({"affinity": {"nodeAffinity": {(preferred): [
+                {"weight": 7, "preference": {"matchExpressions": [{"key": zone, "operator": "In", "values": ["z2"]}]}},
+                {"weight": 2, "preference": {"matchExpressions": [{"key": host, "operator": "Exists"}]}}]}}})
+        }
+        9 => spec = json!({"affinity": {"podAffinity": {(required): [term(zone, "a")]}}}),
+        10 => spec = json!({"affinity": {"podAffinity": {(required): [term(zone, "a"), term(host, "a")]}}}),
+        11 => {
+            spec = json!({"affinity": {"podAntiAffinity": {(required): [term(host, "b")]}}});
+            app = "b";
+        }
+        12 => {
+            spec = json!({"affinity": {"podAntiAffinity": {(required): [term(zone, "b")]}}});
+            app = "b";
+        }
+        13 => {
+            spec = json!({"affinity": {"podAffinity": {(preferred): [{"weight": 5, "podAffinityTerm": term(zone, "b")}]},
+            "podAntiAffinity": {(preferred): [{"weight": 3, "podAffinityTerm": term(host, "a")}]}}})
+        }
+        14 => spec = json!({"topologySpreadConstraints": [spread(zone, 1, "DoNotSchedule")]}),
+        15 => {
+            spec = json!({"topologySpreadConstraints": [spread(host, 1, "DoNotSchedule"), spread(zone, 2, "DoNotSchedule")],
+            "tolerations": [{"key": "k", "operator": "Exists"}]})
+        }
+        16 => {
+            spec = json!({"topologySpreadConstraints": [spread(host, 1, "ScheduleAnyway"), spread(zone, 3, "ScheduleAnyway")]})
+        }
+        17 => {
+            spec = json!({"affinity": {"podAntiAffinity": {(required): [
+                {"topologyKey": zone, "namespaceSelector": {"matchLabels": {"team": "x"}}, "labelSelector": {"matchLabels": {"app": "c"}}}]}}});
+            app = "c";
+        }
+        18 => {
+            spec = json!({"topologySpreadConstraints": [
+            {"maxSkew": 1, "minDomains": 3, "topologyKey": zone, "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor",
+                "labelSelector": {"matchLabels": {"app": "a"}}}], "nodeSelector": {(host): "n1"}})
+        }
+        _ => spec = json!({"priority": 5}),
+    }
+    let port = if template == 19 && size.is_multiple_of(4) {
+        json!([{"containerPort": 1, "hostPort": 80}])
+    } else {
+        json!([])
+    };
+    spec["containers"] =
+        json!([{"name": "c", "image": "registry/big:1", "ports": port, "resources": {"requests": requests}}]);
+    json!({"metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"app": app}}, "spec": spec})
+}
+
+impl World {
+    fn new() -> World {
+        let profile = Profile::standard("default-scheduler");
+        let mut cluster = Cluster::default();
+        cluster
+            .set_default_spread("default-scheduler", &profile.args.pod_topology_spread.default_constraints);
+        let mut framework = registry::framework(&profile, Manner::default());
+        framework.post_filters.clear();
+        World {
+            cluster,
+            framework,
+            nominated: Nominated::default(),
+            promised: Vec::new(),
+            memory: Memory::default(),
+            random: Random::new(7),
+            placed: 0,
+        }
+    }
+
+    fn compile(&mut self, object: Value) -> Arc<Pod> {
+        Arc::new(self.cluster.compile(&serde_json::from_value(object).unwrap()))
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Node { name, zone, kind } => {
+                self.cluster.set_node(&serde_json::from_value(node(*name, *zone, *kind)).unwrap());
+            }
+            Step::NodeGone { name } => drop(self.cluster.remove_node(&format!("n{name}"))),
+            Step::Place { pod: name, template, size } => {
+                // Some are among those that were promised a node.
+                let name = if size % 8 == 0 { 100 + name } else { *name };
+                let pod = self.compile(pod(name, *template, *size));
+                self.place(&pod);
+            }
+            Step::Gone { pod } => drop(self.cluster.release(&format!("p{pod}"))),
+            Step::Leaving { pod } => {
+                if let Some(held) = self.cluster.held(&format!("p{pod}")).cloned() {
+                    let node = self.cluster.node(held.row).name.clone();
+                    let leaving = Pod { is_deleting: true, node, ..(*held.pod).clone() };
+                    self.cluster.confirm(Arc::new(leaving));
+                }
+            }
+            Step::Promise { pod: name, template, node } => {
+                let pod = self.compile(pod(100 + *name, *template, 50));
+                let is_new = !self.promised.iter().any(|(_, uid)| *uid == pod.uid);
+                let row = self.cluster.row(&format!("n{node}"));
+                if let Some(row) = row.filter(|row| is_new && self.cluster.node(*row).is_real) {
+                    self.promised.push((row, pod.uid.clone()));
+                    self.nominated.insert(row, pod);
+                }
+            }
+            Step::Unpromise => {
+                for (row, uid) in self.promised.drain(..) {
+                    self.nominated.remove(row, &uid);
+                }
+            }
+            Step::Namespace { labels } => {
+                let labels = [("team".to_owned(), if *labels == 0 { "x" } else { "y" }.to_owned())];
+                self.cluster.set_namespace("d", BTreeMap::from(labels));
+            }
+            Step::Service { is_there } => {
+                let object = json!({"kind": "Service", "metadata": {"name": "s", "namespace": "d"},
+                    "spec": {"selector": if *is_there { json!({"app": "a"}) } else { json!({}) }}});
+                self.cluster.set_workload(&serde_json::from_value(object).unwrap());
+            }
+        }
+    }
+
+    fn attempt(&mut self, pod: &Arc<Pod>, remembers: bool) -> Result<Choice, Failure> {
+        self.cluster.visiting_order();
+        let promise = self.promised.iter().find(|(_, uid)| *uid == pod.uid);
+        let attempt = Attempt {
+            framework: &self.framework,
+            nominated: &self.nominated,
+            order: self.cluster.visited(),
+            start: &mut 0,
+            random: &mut self.random,
+            nominated_row: promise.map(|(row, _)| *row),
+            now: Time::default(),
+            memory: remembers.then_some(&mut self.memory),
+            extenders: &mut [],
+        };
+        attempt.run(&self.cluster, pod)
+    }
+
+    /// Both ways must agree; then the pod is placed.
+    fn place(&mut self, pod: &Arc<Pod>) {
+        self.cluster.attend(&pod.class);
+        let (asked, remembered) = (self.attempt(pod, false), self.attempt(pod, true));
+        match (asked, remembered) {
+            (Ok(asked), Ok(remembered)) => {
+                assert!(
+                    remembered.feasible.is_empty() || asked.feasible.len() == 1,
+                    "{pod:?} went the plain way"
+                );
+                assert_eq!(asked.feasible.len(), remembered.feasible_count, "{pod:?}");
+                let total = |row: Row| {
+                    asked.feasible.iter().find(|(known, _)| *known == row).map(|(_, total)| *total)
+                };
+                let best = asked.feasible.iter().map(|(_, total)| *total).max();
+                assert_eq!(total(remembered.row), best, "{pod:?}\n{:?}", asked.feasible);
+                self.compare_totals(pod, asked.feasible);
+                if self.cluster.assume(pod.clone(), remembered.row).is_ok() {
+                    self.placed += 1;
+                    self.promised.iter().for_each(|(row, uid)| {
+                        if *uid == pod.uid {
+                            self.nominated.remove(*row, uid);
+                        }
+                    });
+                    self.promised.retain(|(_, uid)| *uid != pod.uid);
+                }
+            }
+            (Err(Failure::Unfit(asked)), Err(Failure::Unfit(remembered))) => {
+                assert_eq!(asked.message(), remembered.message(), "{pod:?}");
+                assert_eq!(asked.diagnosis.rejectors(), remembered.diagnosis.rejectors());
+                for row in self.cluster.visited() {
+                    assert_eq!(
+                        asked.diagnosis.code_of(*row),
+                        remembered.diagnosis.code_of(*row),
+                        "{pod:?} {row:?}"
+                    );
+                }
+            }
+            (Err(Failure::NoNodes), Err(Failure::NoNodes)) => {}
+            (asked, remembered) => panic!("{pod:?}\n{asked:?}\n{remembered:?}"),
+        }
+    }
+
+    /// A standing that was used knows every total.
+    fn compare_totals(&self, pod: &Arc<Pod>, mut asked: Vec<(Row, i64)>) {
+        let place = self.memory.places.get(&Arc::as_ptr(&pod.class).addr());
+        let Some(place) = place.filter(|_| asked.len() > 1) else { return };
+        asked.sort_unstable();
+        assert_eq!(self.memory.standings[*place].standing.totals(), asked, "{pod:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+    #[test]
+    fn memory_and_asking_agree(steps in prop::collection::vec(step(), 1..120)) {
+        let mut world = World::new();
+        for name in 0..NODES {
+            world.take(&Step::Node { name, zone: name % 4, kind: 0 });
+        }
+        steps.iter().for_each(|step| world.take(step));
+    }
+}
