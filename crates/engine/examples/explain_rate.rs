@@ -26,14 +26,14 @@ fn take(engine: &mut Engine, kind: &str, object: Value) {
 fn node(index: usize) -> Value {
     let (name, zone) = (format!("node-{index:05}"), format!("zone-{}", index % 10));
     let mut taints = Vec::new();
-    if index % 20 == 0 {
+    if index.is_multiple_of(20) {
         taints.push(
             json!({"key": "dedicated", "value": format!("team-{}", index % 3), "effect": "NoSchedule"}),
         );
     }
     json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone,
-            "disk": if index % 4 == 0 { "ssd" } else { "hdd" }}},
+            "disk": if index.is_multiple_of(4) { "ssd" } else { "hdd" }}},
         "spec": {"taints": taints, "unschedulable": index % 100 == 7},
         "status": {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"}},
     })

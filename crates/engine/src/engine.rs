@@ -59,9 +59,15 @@ pub struct Engine {
     random: Random,
     commands: Vec<Command>,
     preemptions: Preemptions,
+<<<<<<< HEAD
     dumps: dump::Dumps,
     handlers: handlers::Handlers,
     extenders: Vec<Box<dyn Extender>>,
+=======
+    handlers: handlers::Handlers,
+    extenders: Vec<Box<dyn Extender>>,
+    dumps: dump::Dumps,
+>>>>>>> engine
 }
 
 /// What preemption did, for metrics; the owner takes it.
@@ -153,9 +159,15 @@ impl Engine {
             random: Random::new(options.seed),
             commands: Vec::new(),
             preemptions: Preemptions::default(),
+<<<<<<< HEAD
             dumps: dump::Dumps::default(),
             handlers: handlers::Handlers::default(),
             extenders: Vec::new(),
+=======
+            handlers: handlers::Handlers::default(),
+            extenders: Vec::new(),
+            dumps: dump::Dumps::default(),
+>>>>>>> engine
         }
     }
 

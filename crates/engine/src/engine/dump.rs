@@ -53,6 +53,12 @@ pub struct Refusal {
     pub reason: String,
 }
 
+impl Dumps {
+    pub(super) fn are_on(self) -> bool {
+        self.top_scores > 0 || self.refusals
+    }
+}
+
 impl Engine {
     /// What attempts keep from now on.
     pub fn set_dumps(&mut self, dumps: Dumps) {

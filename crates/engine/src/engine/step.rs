@@ -85,11 +85,16 @@ impl Engine {
             random: &mut self.random,
             nominated_row: promised.and_then(|node| cluster.row(node)),
             now,
+<<<<<<< HEAD
             // A choice from memory has no scores to show.
             memory: match self.dumps == Dumps::default() {
                 true => self.memories.get_mut(usize::from(record.pod.profile.0)),
                 false => None,
             },
+=======
+            // Dumps tell of every node, which memory does not.
+            memory: self.memories.get_mut(usize::from(record.pod.profile.0)).filter(|_| !self.dumps.are_on()),
+>>>>>>> engine
             extenders: &mut self.extenders,
         };
         attempt.run(cluster, pod)

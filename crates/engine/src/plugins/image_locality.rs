@@ -90,9 +90,13 @@ impl Follower for Images {
     }
 
     fn key(&mut self, cluster: &Cluster, row: Row) -> u32 {
-        let node = cluster.node(row);
         self.sizes.clear();
-        self.sizes.extend(self.class.images.iter().map(|name| node.image_size(*name).unwrap_or(-1)));
+        if self.is_idle(cluster) {
+            self.sizes.resize(self.class.images.len(), -1);
+        } else {
+            let node = cluster.node(row);
+            self.sizes.extend(self.class.images.iter().map(|name| node.image_size(*name).unwrap_or(-1)));
+        }
         self.keys.number(&self.sizes)
     }
 

@@ -148,6 +148,11 @@ fn amounts_for_the_whole_pod_do_not_count_when_it_is_scored() {
     let requests = of(&serde_json::from_value(whole).unwrap(), &mut ResourceTable::default());
     assert_eq!((requests.nonzero_cpu_milli, requests.nonzero_memory), (2250, GIB));
     assert_eq!((requests.scored_cpu_milli, requests.scored_memory), (1150, 400 * MIB));
+
+    // Nothing is assumed of a container when another names the resource.
+    let mut some = pod(vec![container("c", "50m"), container("d", "")], vec![]);
+    some["spec"]["resources"] = json!({"requests": {"memory": "1Gi"}});
+    assert_eq!(sums(some), (50, GIB, 50, GIB));
 }
 
 #[test]

@@ -6,14 +6,15 @@
 //! sampling and the pick of kube-scheduler's heap, is done by asking about every node. The outcome is the same: the
 //! tests beside this file compare.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 
 use super::search::{self, Prepared};
 use super::{Attempt, Choice, Diagnosis, Failure, Framework, LeftOut, Nominated};
 use crate::cluster::{Cluster, Row};
 use crate::framework::{Cycle, Delta, Preparation, Sieve, Status};
-use crate::hash::{Quick, QuickMap};
-use crate::pod::Pod;
+use crate::hash::QuickMap;
+use crate::pod::{Class, Pod};
 
 mod alike;
 mod arithmetic;
@@ -23,7 +24,7 @@ mod standing;
 use alike::{Alike, Search};
 use arithmetic::Ask;
 use assess::Assessor;
-use standing::{Outcome, Standing};
+use standing::{Look, Outcome, Standing};
 
 /// What attempts of one profile on one cluster remember.
 #[derive(Default)]
@@ -31,8 +32,9 @@ pub struct Memory {
     standings: Vec<Kept>,
     /// Places in `standings`, by address of the class.
     places: QuickMap<usize, usize>,
-    /// Addresses of classes met lately, each at a place of its own or over another.
-    met: Vec<usize>,
+    /// Classes met lately that have no standing, in the order they were met; and by address.
+    met: VecDeque<Weak<Class>>,
+    met_at: QuickMap<usize, ()>,
     alike: Alike,
     attempts: u64,
 }
@@ -47,6 +49,7 @@ struct Kept {
 const BYTES_MAX: usize = 24 << 20;
 /// Kept whatever they take.
 const STANDINGS_MIN: usize = 12;
+/// Pods of one kind come close together; a class that comes again later is met anew.
 const MET_MAX: usize = 1024;
 
 impl Memory {
@@ -90,7 +93,8 @@ impl Memory {
             Way::Standing(at) => {
                 let kept = &mut self.standings[at];
                 kept.used = self.attempts;
-                by_standing(&mut kept.standing, attempt, &mut cycle, &mut promises)
+                let states = kept.standing.is_new().then(|| self.alike.caught_up(cluster));
+                by_standing(&mut kept.standing, attempt, &mut cycle, &mut promises, states)
             }
             Way::New(assessor) => {
                 self.by_new_standing(*assessor, skipped, attempt, &mut cycle, &mut promises)
@@ -114,7 +118,8 @@ impl Memory {
         promises: &mut Promises<'_>,
     ) -> Option<Result<Choice, Failure>> {
         let mut standing = Standing::new(&cycle.pod.class, assessor, skipped);
-        let outcome = by_standing(&mut standing, attempt, cycle, promises);
+        let states = Some(self.alike.caught_up(cycle.cluster));
+        let outcome = by_standing(&mut standing, attempt, cycle, promises, states);
         self.keep(standing, cycle.cluster.columns.rows());
         outcome
     }
@@ -140,7 +145,7 @@ impl Memory {
             self.standings[at].standing = Standing::new(class, assessor, skipped);
             return Way::Standing(at);
         }
-        let is_known = self.meet(address);
+        let is_known = self.meet(class);
         let Some(assessor) = Assessor::new(framework, cluster, class, skipped).map(Box::new) else {
             return Way::Plain;
         };
@@ -151,13 +156,18 @@ impl Memory {
         }
     }
 
-    /// Whether a class was met before, lately.
-    fn meet(&mut self, address: usize) -> bool {
-        use std::hash::{BuildHasher, BuildHasherDefault};
-        self.met.resize(MET_MAX, 0);
-        let hash = BuildHasherDefault::<Quick>::default().hash_one(address);
-        let at = usize::try_from(hash).unwrap_or(0) % MET_MAX;
-        std::mem::replace(&mut self.met[at], address) == address
+    /// Whether a class was met before, lately. As long as it is remembered nothing else can have its address.
+    fn meet(&mut self, class: &Arc<Class>) -> bool {
+        if self.met_at.insert(Arc::as_ptr(class).addr(), ()).is_some() {
+            return true;
+        }
+        self.met.push_back(Arc::downgrade(class));
+        if self.met.len() > MET_MAX
+            && let Some(old) = self.met.pop_front()
+        {
+            self.met_at.remove(&old.as_ptr().addr());
+        }
+        false
     }
 
     /// Keeps a standing, in place of the one that was not used for longest. While all are in use it is let go: better
@@ -243,6 +253,11 @@ impl<'a> Promises<'a> {
         self.prepared().is_ok_and(|(cycle, _)| plugins.any(|plugin| !plugin.prefer(cycle).is_empty()))
     }
 
+    /// Whether anybody was promised the row.
+    fn matter_to(&self, row: Row) -> bool {
+        !self.nominated.is_empty() && self.nominated.is_promised(row)
+    }
+
     /// Whether others have been promised the row before.
     fn are_before(&self, row: Row) -> bool {
         !self.nominated.is_empty() && self.nominated.before(self.pod, row).next().is_some()
@@ -289,8 +304,10 @@ fn by_standing(
     attempt: &mut Attempt<'_>,
     cycle: &mut Cycle<'_>,
     promises: &mut Promises<'_>,
+    states: Option<&Alike>,
 ) -> Option<Result<Choice, Failure>> {
-    standing.catch_up(attempt.framework, cycle, promises);
+    let framework = attempt.framework;
+    standing.catch_up(&mut Look { framework, cycle, promises, states });
     match standing.choose(cycle.cluster, attempt.random) {
         Outcome::Unknown => None,
         Outcome::Chosen { row, feasible } => Some(Ok(chosen(cycle, row, feasible, attempt.order.len()))),
@@ -311,7 +328,7 @@ fn by_states(
     cycle: &mut Cycle<'_>,
     promises: &mut Promises<'_>,
 ) -> Option<Result<Choice, Failure>> {
-    alike.catch_up(cycle.cluster);
+    alike.caught_up(cycle.cluster);
     let refused = promises.refusals()?;
     refused.iter().for_each(|(row, _)| alike.set_aside(*row));
     let mut search = Search::new(attempt.framework, cycle, assessor, ask);

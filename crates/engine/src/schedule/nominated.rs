@@ -94,6 +94,11 @@ impl Nominated {
         self.by_row.is_empty()
     }
 
+    /// Whether a node is promised to somebody.
+    pub fn is_promised(&self, row: Row) -> bool {
+        self.sums.get(row.index()).is_some_and(|sum| sum.pods > 0)
+    }
+
     /// How many nodes are promised to somebody.
     pub fn row_count(&self) -> usize {
         self.by_row.len()

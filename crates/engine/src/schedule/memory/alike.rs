@@ -122,7 +122,7 @@ impl Key {
 
 impl Alike {
     /// Follows the log.
-    pub(super) fn catch_up(&mut self, cluster: &Cluster) {
+    pub(super) fn caught_up(&mut self, cluster: &Cluster) -> &Alike {
         let log = cluster.changes();
         for row in std::mem::take(&mut self.aside) {
             self.regroup(&cluster.columns, row);
@@ -139,6 +139,16 @@ impl Alike {
         for (summary, block) in self.summaries.iter_mut().zip(&self.blocks).filter(|(s, _)| s.is_stale) {
             (summary.bounds, summary.is_stale) = (block.bounds(), false);
         }
+        self
+    }
+
+    /// Numbers of states are below this.
+    pub(super) fn state_count(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(super) fn state_of(&self, row: Row) -> Option<usize> {
+        self.places.get(row.index()).copied().flatten().map(|(state, _)| index(state))
     }
 
     fn regroup(&mut self, columns: &Columns, row: Row) {

@@ -218,8 +218,8 @@ impl Assessor {
         self.raters.iter_mut().for_each(|(rater, _)| rater.forget(row));
     }
 
-    /// How totals are computed when nothing but room counts for the class at the moment.
-    pub(super) fn fused(&self, cluster: &Cluster) -> Option<Fused> {
+    /// Whether what rows say by themselves is the same for nodes in the same state.
+    pub(super) fn is_of_states(&self) -> bool {
         let is_common = |id: &ResourceId| {
             matches!(*id, ResourceId::CPU | ResourceId::MEMORY | ResourceId::EPHEMERAL_STORAGE)
         };
@@ -228,8 +228,14 @@ impl Assessor {
             Check::Room(room) => room.wanted.iter().all(|(id, _)| is_common(id)),
             Check::Row => false,
         };
-        let is_idle = self.checks.iter().all(|(_, check)| is_plain(check))
+        self.checks.iter().all(|(_, check)| is_plain(check))
             && self.finals.is_empty()
+            && self.columns.iter().all(|(score, _)| score.formula() != Formula::Own)
+    }
+
+    /// How totals are computed when nothing but room counts for the class at the moment.
+    pub(super) fn fused(&self, cluster: &Cluster) -> Option<Fused> {
+        let is_idle = self.is_of_states()
             && self.raws.iter().all(|raw| raw.by_taints.is_some())
             && self.judges.iter().all(|(_, judge)| judge.is_idle(cluster))
             && self.raters.iter().all(|(rater, _)| rater.is_idle(cluster));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::super::Framework;
 use super::Promises;
+use super::alike::Alike;
 use super::assess::Assessor;
 use crate::cluster::{Cluster, Row};
 use crate::framework::hooks::normalize_by_max;
@@ -58,6 +59,26 @@ enum Stand {
 }
 
 const GONE: Place = Place { base: 0, group: 0, at: 0, standing: Stand::Gone };
+
+/// What there is to say of a row by itself.
+#[derive(Clone, Copy)]
+enum Found {
+    Gone,
+    Refused(u32),
+    /// With the sum of scores of the row alone.
+    Passed(i64),
+    /// A score is out of bounds.
+    Broken,
+}
+
+/// What rows are looked at with.
+pub(super) struct Look<'a, 'b, 'c> {
+    pub(super) framework: &'a Framework,
+    pub(super) cycle: &'a Cycle<'b>,
+    pub(super) promises: &'a mut Promises<'c>,
+    /// Every node by its state, up to date; when at hand.
+    pub(super) states: Option<&'a Alike>,
+}
 
 /// Rows with one key.
 #[derive(Default)]
@@ -123,34 +144,53 @@ impl Standing {
             && self.assessor.is_current(cluster)
     }
 
+    /// Whether no row has been looked at yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.read_to == u64::MAX
+    }
+
     /// Bytes kept for each row of the cluster, about.
     pub(super) const ROW_BYTES: usize = size_of::<Place>() + size_of::<Row>();
 
     /// Looks at every row that changed since, or at all of them the first time.
-    pub(super) fn catch_up(&mut self, framework: &Framework, cycle: &Cycle<'_>, promises: &mut Promises<'_>) {
-        self.assessor.refresh_taints(cycle.cluster);
-        let (log, promise_log) = (cycle.cluster.changes(), promises.nominated.changes());
+    pub(super) fn catch_up(&mut self, look: &mut Look<'_, '_, '_>) {
+        let columns = &look.cycle.cluster.columns;
+        self.assessor.refresh_taints(look.cycle.cluster);
+        let (log, promise_log) = (look.cycle.cluster.changes(), look.promises.nominated.changes());
         match (log.since(self.read_to), promise_log.since(self.promises_read_to)) {
             (Some(changed), Some(promised)) => {
                 // What was judged for one pod alone, and what is promised to this one.
                 let once = std::mem::take(&mut self.judged_once);
-                let own = promises.own_row.filter(|row| row.index() < cycle.cluster.columns.rows());
+                let own = look.promises.own_row.filter(|row| row.index() < columns.rows());
                 let mut last = None;
                 for row in once.into_iter().chain(promised).chain(own).chain(changed) {
                     if last.replace(row) != Some(row) {
-                        self.reassess(framework, cycle, promises, row);
+                        let found = self.find(look, row);
+                        self.settle(look, row, found);
                     }
                 }
             }
-            _ => {
-                let rows = cycle.cluster.columns.rows();
-                self.rows.resize(rows, GONE);
-                (0..rows).for_each(|at| self.reassess(framework, cycle, promises, Row::from_index(at)));
-            }
+            _ => self.look_at_all(look),
         }
         (self.read_to, self.promises_read_to) = (log.end(), promise_log.end());
         if !self.assessor.is_of_rows() {
-            self.judge_promised(promises);
+            self.judge_promised(look.promises);
+        }
+    }
+
+    fn look_at_all(&mut self, look: &mut Look<'_, '_, '_>) {
+        let rows = look.cycle.cluster.columns.rows();
+        self.rows.resize(rows, GONE);
+        // Nodes in the same state are found the same.
+        let states = look.states.filter(|_| self.assessor.is_of_states());
+        let mut known = vec![None; states.map_or(0, Alike::state_count)];
+        for row in (0..rows).map(Row::from_index) {
+            let state = states.and_then(|states| states.state_of(row));
+            let found = match state.filter(|_| !look.promises.matter_to(row)) {
+                None => self.find(look, row),
+                Some(state) => *known[state].get_or_insert_with(|| self.find(look, row)),
+            };
+            self.settle(look, row, found);
         }
     }
 
@@ -170,51 +210,54 @@ impl Standing {
         }
     }
 
-    fn reassess(&mut self, framework: &Framework, cycle: &Cycle<'_>, promises: &mut Promises<'_>, row: Row) {
+    /// What there is to say of a row by itself.
+    fn find(&mut self, look: &mut Look<'_, '_, '_>, row: Row) -> Found {
+        let Look { framework, cycle, promises, .. } = look;
+        if !cycle.cluster.columns.is_real[row.index()] {
+            return Found::Gone;
+        }
+        let is_promised = self.assessor.is_of_rows() && promises.matter_to(row);
+        if is_promised && promises.own_row == Some(row) {
+            self.judged_once.push(row);
+        }
+        let refusal = match is_promised && promises.are_before(row) {
+            true => promises.check(row).err().map(|status| self.assessor.number(status)),
+            false => self.assessor.refusal(framework, cycle, row),
+        };
+        match refusal {
+            Some(number) => Found::Refused(number),
+            None => self.assessor.base(framework, cycle, row).map_or(Found::Broken, Found::Passed),
+        }
+    }
+
+    /// Keeps a row where it belongs.
+    fn settle(&mut self, look: &Look<'_, '_, '_>, row: Row, found: Found) {
         if self.rows.len() <= row.index() {
             self.rows.resize(row.index() + 1, GONE);
         }
+        let was_node = self.rows[row.index()].standing != Stand::Gone;
         self.take_out(row);
-        if !cycle.cluster.columns.is_real[row.index()] {
-            if self.rows[row.index()].standing != Stand::Gone {
+        if let Found::Gone = found {
+            if was_node {
                 self.assessor.forget(row);
             }
-            self.rows[row.index()] = GONE;
             return;
         }
         let mut key = std::mem::take(&mut self.scratch.key);
         key.clear();
         // Followers count pods on nodes that are refused, too.
-        self.assessor.followed_key(cycle.cluster, row, &mut key);
-        match self.refusal(framework, cycle, promises, row) {
-            Some(number) => self.refuse(row, number),
-            None => match self.assessor.base(framework, cycle, row) {
-                Some(base) => {
-                    self.assessor.raw_key(framework, cycle, row, &mut key);
-                    let group = self.group_of(&key);
-                    self.put_in(row, group, base);
-                }
-                None => self.is_broken = true,
-            },
+        self.assessor.followed_key(look.cycle.cluster, row, &mut key);
+        match found {
+            Found::Gone => {}
+            Found::Refused(number) => self.refuse(row, number),
+            Found::Broken => self.is_broken = true,
+            Found::Passed(base) => {
+                self.assessor.raw_key(look.framework, look.cycle, row, &mut key);
+                let group = self.group_of(&key);
+                self.put_in(row, group, base);
+            }
         }
         self.scratch.key = key;
-    }
-
-    fn refusal(
-        &mut self,
-        framework: &Framework,
-        cycle: &Cycle<'_>,
-        promises: &mut Promises<'_>,
-        row: Row,
-    ) -> Option<u32> {
-        if !self.assessor.is_of_rows() || !promises.are_before(row) {
-            return self.assessor.refusal(framework, cycle, row);
-        }
-        if promises.own_row == Some(row) {
-            self.judged_once.push(row);
-        }
-        let refused = promises.check(row).err()?;
-        Some(self.assessor.number(refused))
     }
 
     fn refuse(&mut self, row: Row, number: u32) {
@@ -250,9 +293,9 @@ impl Standing {
         self.rows[row.index()] = Place { base, group, at, standing: Stand::Passed };
     }
 
-    /// Takes a row from where it is kept. Its standing is to be set anew.
+    /// Takes a row from where it is kept.
     fn take_out(&mut self, row: Row) {
-        let place = self.rows[row.index()];
+        let place = std::mem::replace(&mut self.rows[row.index()], GONE);
         match place.standing {
             Stand::Gone => {}
             Stand::Refused(number) => self.refused[index(number)] -= 1,

@@ -293,7 +293,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn memory_and_asking_agree(steps in prop::collection::vec(step(), 1..120)) {
         let mut world = World::new();
@@ -302,4 +302,66 @@ proptest! {
         }
         steps.iter().for_each(|step| world.take(step));
     }
+}
+
+/// An amount: nothing, some round number, anything, or more than the fused arithmetic takes.
+fn amount(max: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![
+        1 => Just(0),
+        4 => (1..16u64).prop_map(move |part| max / 16 * part),
+        4 => 0..max,
+        1 => (40..51u32).prop_map(|bits| 1 << bits),
+    ]
+}
+
+/// A node, by what there is and what is taken, and how many are like it.
+#[derive(Clone, Debug)]
+struct Shape {
+    cpu: u64,
+    memory: u64,
+    taken_cpu: u64,
+    taken_memory: u64,
+    count: usize,
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let amounts = (amount(64_000), amount(1 << 38), amount(40_000), amount(1 << 37));
+    (amounts, 1..4usize).prop_map(|((cpu, memory, taken_cpu, taken_memory), count)| Shape {
+        cpu,
+        memory,
+        taken_cpu,
+        taken_memory,
+        count,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn states_are_rated_as_plugins_rate_nodes(
+        shapes in prop::collection::vec(shape(), 1..90),
+        asked in prop::collection::vec((amount(9_000), amount(1 << 33)), 1..8),
+    ) {
+        let mut world = World::new();
+        let nodes = shapes.iter().flat_map(|shape| (0..shape.count).map(move |_| shape));
+        for (number, shape) in nodes.enumerate() {
+            let name = format!("n{number}");
+            let allocatable = json!({"cpu": format!("{}m", shape.cpu), "memory": shape.memory.to_string(), "pods": "9"});
+            let node = json!({"metadata": {"name": name}, "status": {"allocatable": allocatable}});
+            world.cluster.set_node(&serde_json::from_value(node).unwrap());
+            let taken = json!({"cpu": format!("{}m", shape.taken_cpu), "memory": shape.taken_memory.to_string()});
+            let there = world.compile(alone(&format!("there-{number}"), &name, taken));
+            world.cluster.confirm(there);
+        }
+        for (number, (cpu, memory)) in asked.iter().enumerate() {
+            let requests = json!({"cpu": format!("{cpu}m"), "memory": memory.to_string()});
+            let pod = world.compile(alone(&format!("p{number}"), "", requests));
+            world.place(&pod);
+        }
+    }
+}
+
+fn alone(name: &str, node: &str, requests: Value) -> Value {
+    json!({"metadata": {"name": name, "namespace": "d", "uid": name}, "spec": {"nodeName": node,
+        "containers": [{"name": "c", "resources": {"requests": requests}}]}})
 }
