@@ -122,6 +122,7 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
                     &found.frozen,
                 )?);
             }
+            report.differences.iter().skip(known).for_each(|difference| say(difference));
         }
     }
     lab.stop()?;
@@ -142,7 +143,9 @@ impl Report {
 /// Tries a difference again from the same state. One that goes away is chance, unless ours alone changed its mind.
 async fn judge(lab: &mut Lab, report: &mut Report, found: &Found) -> Result<()> {
     let what = found.what();
-    for _ in 0..REPEATS {
+    let known = report.kinds.get(what).copied().unwrap_or(0);
+    let repeats = if known < MINIMISED_MAX { REPEATS } else { 1 };
+    for _ in 0..repeats {
         let again = trial::run(lab, &found.frozen).await?;
         if again.found.iter().any(|again| again.what() == what) {
             continue;
@@ -158,9 +161,8 @@ async fn judge(lab: &mut Lab, report: &mut Report, found: &Found) -> Result<()> 
         }
         return Ok(());
     }
-    let known = report.kinds.entry(what.to_owned()).or_default();
-    *known += 1;
-    if *known > MINIMISED_MAX {
+    report.kinds.insert(what.to_owned(), known + 1);
+    if known >= MINIMISED_MAX {
         report.differences.push(tell(found, "(not made smaller)", &Scenario::default())?);
         return Ok(());
     }

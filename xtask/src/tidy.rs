@@ -293,7 +293,7 @@ fn known_differences_are_listed() {
 #[test]
 fn readme_names_the_two_commands() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    for command in ["cargo xtask test", "cargo run --release -- sandbox up"] {
+    for command in ["cargo xtask test", "cargo run --release -- sandbox up --demo"] {
         assert!(readme.contains(command), "README.md does not name `{command}`");
     }
     let ci = std::fs::read_to_string(root().join(".ci/run")).unwrap();

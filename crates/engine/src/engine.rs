@@ -32,6 +32,7 @@ pub use options::Options;
 pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
+use crate::extender::Extender;
 use crate::plugins::registry::{self, Manner};
 use crate::pod::PodKey;
 use crate::profile::ProfileError;
@@ -58,6 +59,7 @@ pub struct Engine {
     commands: Vec<Command>,
     preemptions: Preemptions,
     handlers: handlers::Handlers,
+    extenders: Vec<Box<dyn Extender>>,
 }
 
 /// What preemption did, for metrics; the owner takes it.
@@ -148,6 +150,7 @@ impl Engine {
             commands: Vec::new(),
             preemptions: Preemptions::default(),
             handlers: handlers::Handlers::default(),
+            extenders: Vec::new(),
         }
     }
 
@@ -195,6 +198,11 @@ impl Engine {
             true => self.handlers.before.push(handler),
             false => self.handlers.after.push(handler),
         }
+    }
+
+    /// Others who have a say, in the order they are asked.
+    pub fn set_extenders(&mut self, extenders: Vec<Box<dyn Extender>>) {
+        self.extenders = extenders;
     }
 
     /// What the outside has to do, in order.

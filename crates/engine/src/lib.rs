@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod engine;
 pub mod explain;
+pub mod extender;
 pub mod framework;
 pub mod hash;
 pub mod intern;

@@ -19,8 +19,13 @@ pub const MEMORY_ASSUMED_BYTES: i64 = 200 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Requests {
     pub amounts: ResourceVector,
+    /// What a node counts where it is scored.
     pub nonzero_cpu_milli: i64,
     pub nonzero_memory: i64,
+    /// What the pod itself adds to that when NodeResourcesFit scores: as in kube-scheduler 1.35, without what is asked
+    /// for the pod as a whole.
+    pub scored_cpu_milli: i64,
+    pub scored_memory: i64,
 }
 
 type WireList = BTreeMap<String, WireQuantity>;
@@ -31,8 +36,7 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
     let is_assigned = spec.node_name.as_deref().is_some_and(|node| !node.is_empty());
     let resize = if is_assigned { Resize::of(pod) } else { Resize::default() };
     let level = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let names = |name: &str| level.is_some_and(|list| list.contains_key(name));
-    let assumed = Assumed { cpu: !names("cpu"), memory: !names("memory") };
+    let assumed = Assumed::in_nodes(spec, level);
     let mut amounts =
         aggregate(spec, |container| resize.request(container, table_of(container, table), table));
     let nonzero = aggregate(spec, |container| {
@@ -40,9 +44,17 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
         assumed.fill(container, &mut vector);
         vector
     });
+    let scored = match level {
+        Some(_) => aggregate(spec, |container| {
+            let mut vector = resize.request(container, table_of(container, table), table);
+            Assumed { cpu: true, memory: true }.fill(container, &mut vector);
+            vector
+        }),
+        None => nonzero.clone(),
+    };
     let mut nonzero = nonzero;
     for (name, amount) in level.into_iter().flatten() {
-        if name != "cpu" && name != "memory" && !name.starts_with("hugepages-") {
+        if !is_for_pods(name) {
             continue;
         }
         let Ok(amount) = Quantity::try_from(amount) else { continue };
@@ -56,6 +68,8 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
     Requests {
         nonzero_cpu_milli: nonzero.get(ResourceId::CPU),
         nonzero_memory: nonzero.get(ResourceId::MEMORY),
+        scored_cpu_milli: scored.get(ResourceId::CPU).saturating_add(overhead.get(ResourceId::CPU)),
+        scored_memory: scored.get(ResourceId::MEMORY).saturating_add(overhead.get(ResourceId::MEMORY)),
         amounts,
     }
 }
@@ -93,6 +107,11 @@ fn vector_of(list: Option<&WireList>, table: &mut ResourceTable) -> ResourceVect
     ResourceVector::from_amounts(amounts, table)
 }
 
+/// Whether it can be asked for the pod as a whole.
+fn is_for_pods(name: &str) -> bool {
+    name == "cpu" || name == "memory" || name.starts_with("hugepages-")
+}
+
 /// Which amounts are assumed where a container names none.
 struct Assumed {
     cpu: bool,
@@ -100,6 +119,18 @@ struct Assumed {
 }
 
 impl Assumed {
+    /// Where something is asked for the pod as a whole, only what nobody names at all is assumed.
+    fn in_nodes(spec: &PodSpec, level: Option<&WireList>) -> Assumed {
+        if !level.is_some_and(|list| list.keys().any(|name| is_for_pods(name))) {
+            return Assumed { cpu: true, memory: true };
+        }
+        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        let lists = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref());
+        let lists: Vec<&WireList> = lists.chain(level).chain(&spec.overhead).collect();
+        let is_named = |name: &str| lists.iter().any(|list| list.contains_key(name));
+        Assumed { cpu: !is_named("cpu"), memory: !is_named("memory") }
+    }
+
     fn fill(&self, container: &Container, vector: &mut ResourceVector) {
         let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
         let names = |name: &str| requests.is_some_and(|list| list.contains_key(name));

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, Row};
+use crate::extender::Extenders;
 use crate::framework::{
     Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Slots, Status,
 };
@@ -14,6 +15,7 @@ use crate::random::Random;
 use crate::time::Time;
 
 mod diagnosis;
+mod extend;
 mod memory;
 mod nominated;
 mod rank;
@@ -122,6 +124,8 @@ pub struct Attempt<'a> {
     /// What attempts of this profile on this cluster remember. Without it every node is asked about and the choice
     /// tells all totals; the outcome is the same. What-if attempts go without.
     pub memory: Option<&'a mut Memory>,
+    /// Others who are asked, in this order. What-if attempts go without.
+    pub extenders: &'a mut Extenders,
 }
 
 impl Attempt<'_> {
@@ -130,7 +134,10 @@ impl Attempt<'_> {
         if self.order.is_empty() {
             return Err(Failure::NoNodes);
         }
-        let remembered = self.memory.take().and_then(|memory| memory.attempt(&mut self, cluster, pod));
+        // What others say cannot be remembered.
+        let is_ours_alone = !extend::concerns(self.extenders, cluster, pod);
+        let memory = self.memory.take().filter(|_| is_ours_alone);
+        let remembered = memory.and_then(|memory| memory.attempt(&mut self, cluster, pod));
         remembered.unwrap_or_else(|| self.ask_all(cluster, pod))
     }
 
@@ -160,8 +167,10 @@ impl Attempt<'_> {
             }
             [row] => (*row, vec![(*row, 0)]),
             rows => {
-                let totals = rank::totals(self.framework, &mut cycle, rows).map_err(Failure::Error)?;
-                let at = rank::pick(&totals, self.framework.ties, self.random);
+                let mut totals = rank::totals(self.framework, &mut cycle, rows).map_err(Failure::Error)?;
+                extend::add_scores(self.extenders, &cycle, rows, &mut totals);
+                let ties = if self.extenders.is_empty() { self.framework.ties } else { Ties::Random };
+                let at = rank::pick(&totals, ties, self.random);
                 let feasible: Vec<(Row, i64)> = rows.iter().copied().zip(totals).collect();
                 (feasible[at].0, feasible)
             }
@@ -189,6 +198,7 @@ impl Attempt<'_> {
                 now: self.now,
             };
             let answer = plugin.help(&input, self.random);
+            let answer = extend::approve(self.extenders, cycle, answer);
             match answer.status.code {
                 Code::Success => {
                     (unfit.nominating, unfit.preemption) = (answer.nominating, answer.preemption);

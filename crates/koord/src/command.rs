@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use koord_api::crd::generate::{self, Manifest};
 
 use crate::role::{self, ROLES};
-use crate::{demo, explain, sandbox};
+use crate::{demo, explain, replay, sandbox};
 
 /// Version and commit, as `koord --version` prints them.
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KOORD_COMMIT"), ")");
@@ -38,6 +38,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
         Some(("crds", args)) => crds(args),
         Some(("demo", args)) => demo::run(args),
         Some(("explain", args)) => explain::run(args),
+        Some(("replay", args)) => replay::run(args),
         Some(("sandbox", args)) => sandbox::run(args),
         Some((name, args)) => match ROLES.iter().find(|role| role.name == name) {
             Some(role) => (role.run)(args.get_many("words").unwrap_or_default().cloned().collect()),
@@ -63,7 +64,8 @@ fn parser() -> Command {
         .subcommand(crds_parser())
         .subcommand(sandbox::parser())
         .subcommand(demo::parser())
-        .subcommand(explain::parser());
+        .subcommand(explain::parser())
+        .subcommand(replay::parser());
     for role in ROLES {
         parser = parser.subcommand(
             Command::new(role.name).about(role.about).disable_help_flag(true).arg(

@@ -311,6 +311,47 @@ fn the_built_in_scenario_holds_with_kube_scheduler() {
     }
 }
 
+/// A real API server is played on like a sandbox, its trailing caches included.
+#[test]
+fn a_real_cluster_is_played_on_and_left_as_it_was() {
+    let Some(real) = koord_testkit::shared() else { return };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_koord"));
+    command.args(["demo", "run", &data("real.yaml"), "--kubeconfig"]).arg(real.kubeconfig());
+    let (ok, said) = outcome(&command.stdin(Stdio::null()).output().unwrap());
+    assert!(ok && said.contains("a cluster.") && said.contains("2 of 2 steps"), "{said}");
+    let left = real.kubectl_ok(["get", "namespaces,priorityclasses,nodes", "-o", "name"]).unwrap();
+    assert!(!left.contains("on-a-real-server"), "{left}");
+}
+
+/// The manual's blocks, one after the other, in one shell.
+#[test]
+fn the_manual_runs_as_written() {
+    let Some(program) = kube_scheduler() else { return };
+    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/demo.md")).unwrap();
+    let blocks: Vec<&str> =
+        manual.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 3, "{} blocks", blocks.len());
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Path::new(env!("CARGO_BIN_EXE_koord")).parent().unwrap().to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&path))).unwrap();
+    let bash = |script: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).env("PATH", &path).env("KOORD_SANDBOX_DIR", dir.path().join("sandbox"));
+        command.env_remove("KUBECONFIG").current_dir(dir.path()).stdin(Stdio::null());
+        command
+    };
+    let script = format!("set -euxo pipefail\n{}", blocks.concat());
+    let child = bash(&script).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let kubeconfig = dir.path().join("sandbox/kubeconfig");
+    let scheduler = wait_until(LIMIT, "the manual's sandbox", || kubeconfig.exists().then_some(()))
+        .map(|()| Peer::start(&program, &kubeconfig));
+    let (ok, said) = outcome(&child.wait_with_output().unwrap());
+    drop(scheduler);
+    let _ = bash("koord sandbox down").output();
+    assert!(ok, "{said}");
+}
+
 /// None, with the reason on standard error, where it cannot be built.
 fn kube_scheduler() -> Option<PathBuf> {
     match Binaries::ensure(&Version::kubernetes().unwrap(), None, &[Program::Scheduler]) {

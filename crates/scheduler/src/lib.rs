@@ -2,7 +2,7 @@
 //!
 //! The way of a pod: [`watches`] decode it and lay it on the desk of the engine's thread ([`driver`]); the engine
 //! ([`brain`]) chooses a node; its commands go through the [`pipeline`] to the API server, and what became of them comes
-//! back to the desk. [`events`] tell users, trailing behind. [`serve`] answers people. [`run`] wires all of it.
+//! back to the desk. [`extender`]s have a say in between. [`events`] tell users, trailing behind. [`serve`] answers people. [`run`] wires all of it.
 
 pub mod config;
 pub mod flags;
@@ -19,6 +19,7 @@ pub mod monitor;
 pub mod watches;
 
 pub mod events;
+pub mod extender;
 pub mod pipeline;
 
 pub mod dump;

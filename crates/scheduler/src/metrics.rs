@@ -108,76 +108,80 @@ impl SchedulerMetrics {
             let mut add = |name: &str, help: &str, metric: Box<dyn prometheus_client::registry::Metric>| {
                 scheduler.register(name, help, BoxedMetric(metric));
             };
-            add(
-                "schedule_attempts",
-                "Number of attempts to schedule pods, by the result",
-                Box::new(ours.attempts.clone()),
-            );
-            add(
-                "scheduling_attempt_duration_seconds",
-                "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
-                Box::new(ours.attempt_seconds.clone()),
-            );
-            add(
-                "scheduling_algorithm_duration_seconds",
-                "Scheduling algorithm latency in seconds",
-                Box::new(ours.algorithm_seconds.clone()),
-            );
-            add(
-                "pod_scheduling_sli_duration_seconds",
-                "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue",
-                Box::new(ours.sli_seconds.clone()),
-            );
-            add(
-                "pod_scheduling_attempts",
-                "Number of attempts to successfully schedule a pod",
-                Box::new(ours.pod_attempts.clone()),
-            );
-            add(
-                "framework_extension_point_duration_seconds",
-                "Latency for running all plugins of a specific extension point",
-                Box::new(ours.point_seconds.clone()),
-            );
-            add(
-                "pod_scheduling_evaluated_nodes",
-                "Number of nodes looked at for a pod that got one",
-                Box::new(ours.evaluated.clone()),
-            );
-            add(
-                "pod_scheduling_feasible_nodes",
-                "Number of nodes that could take a pod that got one",
-                Box::new(ours.feasible.clone()),
-            );
-            add(
-                "preemption_attempts",
-                "Total preemption attempts in the cluster till now",
-                Box::new(ours.preemption_attempts.clone()),
-            );
-            add(
-                "preemption_victims",
-                "Number of selected preemption victims",
-                Box::new(ours.preemption_victims.clone()),
-            );
-            add(
-                "preemption_goroutines_execution",
-                "Number of preemption tasks, by the result",
-                Box::new(ours.preemption_tasks.clone()),
-            );
-            // A gauge by type, for a counter would get an ending that Koordinator's name does not have.
-            add(
-                "scheduling_timeout",
-                "Times a pod was found over the scheduling timeout",
-                Box::new(ours.timeouts.clone()),
-            );
-            add(
-                "scheduling_timeout_pods",
-                "Pods over the scheduling timeout now",
-                Box::new(ours.late.clone()),
-            );
-            add("goroutines", "Number of running tasks, by what they do", Box::new(ours.tasks.clone()));
+            ours.show_attempts(&mut add);
+            ours.show_rest(&mut add);
             registry.register_collector(Box::new(Moment(ours.gauges.clone())));
         });
         ours
+    }
+
+    fn show_attempts(&self, mut add: impl FnMut(&str, &str, Box<dyn prometheus_client::registry::Metric>)) {
+        add(
+            "schedule_attempts",
+            "Number of attempts to schedule pods, by the result",
+            Box::new(self.attempts.clone()),
+        );
+        add(
+            "scheduling_attempt_duration_seconds",
+            "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+            Box::new(self.attempt_seconds.clone()),
+        );
+        add(
+            "scheduling_algorithm_duration_seconds",
+            "Scheduling algorithm latency in seconds",
+            Box::new(self.algorithm_seconds.clone()),
+        );
+        add(
+            "pod_scheduling_sli_duration_seconds",
+            "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue",
+            Box::new(self.sli_seconds.clone()),
+        );
+        add(
+            "pod_scheduling_attempts",
+            "Number of attempts to successfully schedule a pod",
+            Box::new(self.pod_attempts.clone()),
+        );
+        add(
+            "framework_extension_point_duration_seconds",
+            "Latency for running all plugins of a specific extension point",
+            Box::new(self.point_seconds.clone()),
+        );
+        add(
+            "pod_scheduling_evaluated_nodes",
+            "Number of nodes looked at for a pod that got one",
+            Box::new(self.evaluated.clone()),
+        );
+        add(
+            "pod_scheduling_feasible_nodes",
+            "Number of nodes that could take a pod that got one",
+            Box::new(self.feasible.clone()),
+        );
+    }
+
+    fn show_rest(&self, mut add: impl FnMut(&str, &str, Box<dyn prometheus_client::registry::Metric>)) {
+        add(
+            "preemption_attempts",
+            "Total preemption attempts in the cluster till now",
+            Box::new(self.preemption_attempts.clone()),
+        );
+        add(
+            "preemption_victims",
+            "Number of selected preemption victims",
+            Box::new(self.preemption_victims.clone()),
+        );
+        add(
+            "preemption_goroutines_execution",
+            "Number of preemption tasks, by the result",
+            Box::new(self.preemption_tasks.clone()),
+        );
+        // A gauge by type, for a counter would get an ending that Koordinator's name does not have.
+        add(
+            "scheduling_timeout",
+            "Times a pod was found over the scheduling timeout",
+            Box::new(self.timeouts.clone()),
+        );
+        add("scheduling_timeout_pods", "Pods over the scheduling timeout now", Box::new(self.late.clone()));
+        add("goroutines", "Number of running tasks, by what they do", Box::new(self.tasks.clone()));
     }
 
     /// An attempt has ended; `took` is the algorithm's time.

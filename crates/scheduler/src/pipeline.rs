@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::driver::Hands;
 use crate::events::Notes;
+use crate::extender::Http;
 use crate::load::Load;
 use crate::metrics::SchedulerMetrics;
 
@@ -40,6 +41,8 @@ pub struct Means {
     pub notes: Notes,
     pub metrics: SchedulerMetrics,
     pub may_write: MayWrite,
+    /// In the order they are configured: bindings name them by their place.
+    pub extenders: Vec<Arc<Http>>,
 }
 
 /// Takes commands from the engine's thread.
@@ -77,6 +80,7 @@ pub fn pipeline(means: Means) -> (Pipeline, Worker, mpsc::UnboundedReceiver<Inpu
         notes: means.notes,
         metrics: means.metrics,
         may_write: means.may_write,
+        extenders: means.extenders,
         places: Semaphore::new(AT_ONCE),
         outcomes,
         freed,
@@ -99,6 +103,7 @@ struct Shared {
     notes: Notes,
     metrics: SchedulerMetrics,
     may_write: MayWrite,
+    extenders: Vec<Arc<Http>>,
     places: Semaphore,
     outcomes: mpsc::UnboundedSender<Input>,
     freed: mpsc::UnboundedSender<Box<str>>,

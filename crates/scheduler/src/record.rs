@@ -20,6 +20,7 @@ use koord_engine::record::{Header, Taker};
 use koord_engine::time::Time;
 
 pub use file::Lines;
+pub use koord_engine::record::Played;
 pub use replay::{Decision, ReplayError, Verdict, replay};
 
 /// Bytes of lines that are compressed together.

@@ -3,7 +3,7 @@
 //! Nothing is kept here but names, uids and versions: an object is decoded where it arrives, handed to the engine, and
 //! gone. Spec: scheduler-core 1.3, 8.1, 9.2.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::{Desk, Letter};
+use crate::extender::Objects;
 
 mod older;
 
@@ -43,12 +44,19 @@ pub struct Watches {
 pub type Waiting = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 impl Watches {
-    /// One for each kind that counts under these gates.
-    pub fn new(client: &kube::Client, gates: &Gates, metrics: &KitMetrics) -> Watches {
+    /// One for each kind that counts under these gates. `kept` is what extenders are sent.
+    pub fn new(
+        client: &kube::Client,
+        gates: &Gates,
+        metrics: &KitMetrics,
+        kept: Option<Arc<Objects>>,
+    ) -> Watches {
         let mut maker = Maker { client, metrics, each: Vec::new() };
         let transform = PodTransform::new(gates);
-        maker.add(Plan::<core::Pod>::of(move |object| pod(transform, object), pod_gone).fields(UNFINISHED));
-        maker.add(Plan::of(node, |key, _| Input::NodeGone { name: name(key) }));
+        match kept {
+            None => maker.pods_and_nodes(move |object| pod(transform, object), pod_gone, node, node_gone),
+            Some(kept) => maker.pods_and_nodes_kept(transform, &kept),
+        }
         maker.add(Plan::of(
             |object| Input::Namespace { object },
             |key, _| Input::NamespaceGone { name: name(key) },
@@ -130,12 +138,14 @@ impl<K> Parcel<K> {
 }
 
 type ToInput<K> = Box<dyn Fn(Box<K>) -> Input + Send + Sync>;
+/// The input that tells of a deletion.
+type Gone = Box<dyn Fn(&ObjectKey, String) -> Input + Send + Sync>;
 type ToGone = fn(&ObjectKey, String) -> Input;
 
 /// How a kind is watched and told.
 struct Plan<K> {
     here: ToInput<K>,
-    gone: Box<dyn Fn(&ObjectKey, String) -> Input + Send + Sync>,
+    gone: Gone,
     fields: Option<&'static str>,
     may_be_missing: bool,
 }
@@ -220,6 +230,47 @@ impl Maker<'_> {
         self.each.push(Box::new(KindWatch { cache, reflector, deltas, plan }));
     }
 
+    fn pods_and_nodes(
+        &mut self,
+        pod: impl Fn(Box<core::Pod>) -> Input + Send + Sync + 'static,
+        pod_gone: impl Fn(&ObjectKey, String) -> Input + Send + Sync + 'static,
+        node: impl Fn(Box<core::Node>) -> Input + Send + Sync + 'static,
+        node_gone: impl Fn(&ObjectKey, String) -> Input + Send + Sync + 'static,
+    ) {
+        self.add(Plan::of(pod, pod_gone).fields(UNFINISHED));
+        self.add(Plan::of(node, node_gone));
+    }
+
+    /// The same, and extenders can be sent what is watched.
+    fn pods_and_nodes_kept(&mut self, transform: PodTransform, kept: &Arc<Objects>) {
+        let (of_pods, of_gone_pods) = (kept.clone(), kept.clone());
+        let (of_nodes, of_gone_nodes) = (kept.clone(), kept.clone());
+        self.pods_and_nodes(
+            move |object| {
+                let input = pod(transform, object);
+                if let Input::Pod { object } = &input {
+                    of_pods.set_pod(object);
+                }
+                input
+            },
+            move |key, uid| {
+                of_gone_pods.remove_pod(&uid);
+                pod_gone(key, uid)
+            },
+            move |object| {
+                let input = node(object);
+                if let Input::Node { object } = &input {
+                    of_nodes.set_node(object);
+                }
+                input
+            },
+            move |key, uid| {
+                of_gone_nodes.remove_node(&key.name);
+                node_gone(key, uid)
+            },
+        );
+    }
+
     fn workload<K>(&mut self, wrap: fn(Box<K>) -> Workload, kind: WorkloadKind)
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
@@ -293,6 +344,10 @@ fn pod(transform: PodTransform, mut object: Box<core::Pod>) -> Input {
 
 fn pod_gone(key: &ObjectKey, uid: String) -> Input {
     Input::PodGone { namespace: namespace(key), name: name(key), uid }
+}
+
+fn node_gone(key: &ObjectKey, _: String) -> Input {
+    Input::NodeGone { name: name(key) }
 }
 
 fn node(mut object: Box<core::Node>) -> Input {

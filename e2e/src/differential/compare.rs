@@ -57,13 +57,15 @@ pub fn differences(real: &Outcome, ours: &Outcome) -> Vec<Difference> {
         told.join(", ")
     };
     differ("totals".to_owned(), totals(&real.scores), totals(&ours.scores));
-    let best = ours.scores.values().max();
-    if ours.scores.get(&real.node).is_some_and(|score| Some(score) != best) {
-        let top: Vec<&str> =
-            ours.scores.iter().filter(|(_, s)| Some(*s) == best).map(|(n, _)| n.as_str()).collect();
-        differ("best node".to_owned(), real.node.clone(), top.join(" or "));
+    if !is_best(&real.node, &ours.scores) || !is_best(&ours.node, &real.scores) {
+        differ("best node".to_owned(), real.node.clone(), ours.node.clone());
     }
     found
+}
+
+/// Whether no node has more. One node alone has no total.
+fn is_best(node: &str, scores: &BTreeMap<String, i64>) -> bool {
+    scores.is_empty() || scores.get(node).is_some_and(|score| Some(score) == scores.values().max())
 }
 
 /// By plugin, the scores that are not the same on both sides. Nothing said is nothing given.
@@ -141,6 +143,7 @@ mod tests {
                 placed("b", &[("a", 4), ("b", 5), ("c", 4)]),
                 &["scores of Fit", "totals", "best node"],
             ),
+            ("choice", real.clone(), placed("c", &[("a", 5), ("b", 5), ("c", 4)]), &["best node"]),
             ("feasible", real, placed("a", &[("a", 5), ("b", 5)]), &["nodes that fit"]),
             (
                 "text",

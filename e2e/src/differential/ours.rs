@@ -1,17 +1,17 @@
 //! Our engine at work on the same scenario, in this process.
 //!
-//! One engine decides. Others run beside it with a single score plugin each, so that their totals are that plugin's
-//! part. All follow what the real scheduler did, so that one tie does not make the rest diverge.
+//! One engine decides as it does in production, from what it remembers. One beside it asks every node and tells all
+//! totals, and one for each score plugin has that plugin alone, so that its totals are that plugin's part. All follow
+//! what the real scheduler did, so that one tie does not make the rest diverge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use koord_engine::engine::input::{Storage, Workload};
 use koord_engine::engine::{Attempted, Command, Engine, Input, Options, Outcome as Answer, Verdict};
 use koord_engine::profile::Profile;
-use koord_engine::profile::args::Args;
-use koord_engine::profile::expand::{Enabled, PluginSets};
+use koord_engine::profile::expand::Enabled;
 use koord_engine::profile::point::Point;
 use koord_engine::time::Time;
 use serde_json::Value;
@@ -26,7 +26,10 @@ const PAUSE: Duration = Duration::from_secs(30);
 
 /// Our scheduler, and what its totals are made of.
 pub struct Ours {
+    /// As in production.
     whole: Engine,
+    /// Asks every node.
+    plain: Engine,
     parts: Vec<(&'static str, Engine)>,
     now: Time,
     /// Pods as they were last told of, by uid.
@@ -35,22 +38,24 @@ pub struct Ours {
 
 impl Ours {
     pub fn new() -> Result<Ours> {
-        let lists = PluginSets::defaults().expand("default-scheduler");
-        let lists = lists.map_err(|errors| anyhow!("{errors:?}"))?;
-        let profile = Profile {
-            scheduler_name: "default-scheduler".to_owned(),
-            percentage_of_nodes_to_score: None,
-            points: lists,
-            args: Args::default(),
+        let profile = Profile::standard("default-scheduler");
+        let engine = |profile: &Profile, parallelism| {
+            Engine::new(&Options { parallelism, ..Options::new(vec![profile.clone()]) })
         };
         let only = |enabled: &Enabled| {
             let mut alone = profile.clone();
             alone.points[Point::Score] = vec![*enabled];
-            Ok((enabled.plugin, Engine::new(&Options::new(vec![alone]))?))
+            Ok((enabled.plugin, engine(&alone, 1)?))
         };
         let parts = profile.points[Point::Score].iter().map(only).collect::<Result<_>>()?;
         let now = Time::from_seconds(k8s_openapi::jiff::Timestamp::now().as_second());
-        Ok(Ours { whole: Engine::new(&Options::new(vec![profile]))?, parts, now, pods: BTreeMap::new() })
+        Ok(Ours {
+            whole: engine(&profile, 16)?,
+            plain: engine(&profile, 1)?,
+            parts,
+            now,
+            pods: BTreeMap::new(),
+        })
     }
 
     /// An object as it is now.
@@ -72,43 +77,48 @@ impl Ours {
 
     fn all(&mut self, input: &Input) {
         self.now = self.now + Duration::from_millis(1);
-        for (_, engine) in &mut self.parts {
+        let parts = self.parts.iter_mut().map(|(_, engine)| engine);
+        for engine in parts.chain([&mut self.whole, &mut self.plain]) {
             engine.take(self.now, input.clone());
         }
-        self.whole.take(self.now, input.clone());
     }
 
-    /// What we would do with the pod; then the real outcome becomes ours.
-    pub fn place(&mut self, pod: &PlayedPod, after: &[Value]) -> Result<Outcome> {
+    /// What we would do with the pod, from memory and by asking every node; then the real outcome becomes ours.
+    pub fn place(&mut self, pod: &PlayedPod, after: &[Value]) -> Result<[Outcome; 2]> {
         self.tell(&pod.created)?;
         if let Some(ungated) = &pod.ungated {
             let early = self.whole.step(self.now);
             ensure!(early.is_none(), "a gated pod was tried: {early:?}");
             self.tell(ungated)?;
         }
-        let uid = uid(&pod.created);
         self.now = self.now + PAUSE;
-        let mut way = walk(&mut self.whole, self.now, &uid)?;
+        let outcomes = [&mut self.whole, &mut self.plain].map(|engine| -> Result<Outcome> {
+            let mut way = walk(engine, self.now, pod)?;
+            correct(engine, self.now, pod, &way, &self.pods)?;
+            if follow(engine, self.now, pod, after, &way)? == Some(false) {
+                way.outcome.message = "the place was found, but no bind came".to_owned();
+            }
+            anyhow::Ok(way.outcome)
+        });
         let mut parts: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
         for (plugin, engine) in &mut self.parts {
-            let alone = walk(engine, self.now, &uid)?;
+            let alone = walk(engine, self.now, pod)?;
             for (node, score) in &alone.outcome.scores {
                 parts.entry(node.clone()).or_default().insert((*plugin).to_owned(), *score);
             }
             correct(engine, self.now, pod, &alone, &self.pods)?;
             follow(engine, self.now, pod, after, &alone)?;
         }
-        correct(&mut self.whole, self.now, pod, &way, &self.pods)?;
-        let binds = follow(&mut self.whole, self.now, pod, after, &way)?;
         if let Some(bound) = &pod.bound {
-            self.pods.insert(uid, bound.clone());
+            self.pods.insert(uid(bound), bound.clone());
         }
-        if binds == Some(false) {
-            way.outcome.message = "the place was found, but no bind came".to_owned();
-        }
-        way.outcome.parts = parts;
         self.now = self.now + PAUSE;
-        Ok(way.outcome)
+        let [whole, plain] = outcomes;
+        let (mut whole, mut plain): (Outcome, Outcome) = (whole?, plain?);
+        plain.parts = parts;
+        // What is remembered tells no totals.
+        (whole.scores, whole.parts) = (plain.scores.clone(), plain.parts.clone());
+        Ok([whole, plain])
     }
 }
 
@@ -121,13 +131,14 @@ struct Way {
 }
 
 /// Lets an engine try the pod until it has a node or is refused for good.
-fn walk(engine: &mut Engine, start: Time, uid: &str) -> Result<Way> {
+fn walk(engine: &mut Engine, start: Time, pod: &PlayedPod) -> Result<Way> {
+    let uid = uid(&pod.created);
     let mut way = Way { outcome: Outcome::default(), preempted: BTreeSet::new(), is_preparing: false };
     let mut now = start;
     for _ in 0..ATTEMPTS_MAX {
         engine.take(now, Input::Tick);
         let Some(attempted) = engine.step(now) else { break };
-        ensure!(&*attempted.pod.uid == uid, "{} was tried", attempted.pod.key);
+        ensure!(*attempted.pod.uid == *uid, "{} was tried", attempted.pod.key);
         way.read(engine, &attempted);
         let mut victims = Vec::new();
         for command in engine.take_commands() {
@@ -149,7 +160,7 @@ fn walk(engine: &mut Engine, start: Time, uid: &str) -> Result<Way> {
             let (namespace, name) = (victim.key.namespace.to_string(), victim.key.name.to_string());
             engine.take(now, Input::PodGone { namespace, name, uid: victim.uid.to_string() });
         }
-        engine.take(now, Input::Outcome { uid: uid.to_owned(), outcome: Answer::Preempted });
+        engine.take(now, Input::Outcome { uid: uid.clone(), outcome: Answer::Preempted });
         now = now + PAUSE;
     }
     way.outcome.gone.sort();

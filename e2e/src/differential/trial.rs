@@ -62,9 +62,14 @@ pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
             state.keep(object, stored);
         }
         for (object, pod) in step.create.iter().zip(&played.pods) {
-            let outcome = ours.place(pod, &played.after)?;
+            let outcomes = ours.place(pod, &played.after)?;
             trial.count(&pod.outcome);
-            let found = differences(&pod.outcome, &outcome);
+            let mut found: Vec<Difference> = Vec::new();
+            for difference in outcomes.iter().flat_map(|outcome| differences(&pod.outcome, outcome)) {
+                if !found.contains(&difference) {
+                    found.push(difference);
+                }
+            }
             if !found.is_empty() {
                 trial.found.push(Found {
                     seed: scenario.seed,

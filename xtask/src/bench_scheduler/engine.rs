@@ -41,6 +41,9 @@ impl Measured {
     }
 }
 
+/// The uid of a pod and its node.
+type Bound = (String, Box<str>);
+
 /// An engine with a clock that only moves while it works.
 struct Bench {
     engine: Engine,
@@ -94,7 +97,7 @@ impl Bench {
     }
 
     /// Lets the engine work until nothing is ready. Everything it is asked to do succeeds at once.
-    fn drain(&mut self) -> (Vec<(String, Box<str>)>, Duration, Vec<Duration>) {
+    fn drain(&mut self) -> (Vec<Bound>, Duration, Vec<Duration>) {
         let (mut bound, mut attempts) = (Vec::new(), Vec::new());
         let begun = Instant::now();
         loop {

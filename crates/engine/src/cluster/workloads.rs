@@ -174,7 +174,11 @@ impl Workloads {
         if let Some(known) = self.known.get(&key).filter(|known| known.version == version) {
             return (known.spread.clone(), false);
         }
-        let spread = self.work_out(there, class, names);
+        let mut spread = self.work_out(there, class, names);
+        // Others keep what they made of it: the same again stays the same.
+        if let Some(known) = self.known.get(&key).filter(|known| known.spread == spread) {
+            spread = known.spread.clone();
+        }
         self.sweep();
         self.known.insert(key, Known { version, spread: spread.clone() });
         (spread, true)

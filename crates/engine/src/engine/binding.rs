@@ -11,6 +11,7 @@ use super::step::Record;
 use super::{Command, Engine};
 use crate::cluster::{Life, Row, Wish};
 use crate::explain::{BindStep, PermitWait, State};
+use crate::extender;
 use crate::framework::{Nominating, PluginName, Slots, Status};
 use crate::pod::Pod;
 use crate::queue::ProfileId;
@@ -168,12 +169,23 @@ impl Engine {
         let Some(binding) = self.bindings.get_mut(uid) else { return };
         binding.stage = Stage::Binding;
         let pod = &binding.record.pod.content;
+        let extender = extender::binder(&self.extenders, &self.world.cluster, pod);
         self.commands.push(Command::Bind(command::Binding {
             pod: Subject::of(pod),
             node: self.world.cluster.node(binding.row).name.clone(),
             scheduler: self.world.frameworks[usize::from(binding.record.pod.profile.0)].scheduler.clone(),
-            extender: None,
+            extender,
         }));
+    }
+
+    /// An extender's own words stand alone, unless our binder was asked after it.
+    fn bind_failure(&self, uid: &str, message: String) -> String {
+        let pod = self.bindings.get(uid).map(|binding| &binding.record.pod.content);
+        let binder = pod.and_then(|pod| extender::binder(&self.extenders, &self.world.cluster, pod));
+        match binder.is_some_and(|at| !self.extenders[at].terms().is_ignorable) {
+            true => message,
+            false => format!("running Bind plugin \"DefaultBinder\": {message}"),
+        }
     }
 
     /// What became of a command. One that nobody waits for any more is ignored.
@@ -194,7 +206,7 @@ impl Engine {
                     self.is_bound(uid);
                     return;
                 }
-                let message = format!("running Bind plugin \"DefaultBinder\": {message}");
+                let message = self.bind_failure(uid, message);
                 self.fail_binding(now, uid, Refusal::error(message));
             }
             Outcome::Preempted => {
@@ -323,8 +335,9 @@ impl Engine {
 
     /// Ends waits whose time is up.
     pub(super) fn expire(&mut self, now: Time) {
-        let due = |(_, binding): &(&Box<str>, &Binding)| binding.ends().is_some_and(|ends| ends <= now);
-        let mut late: Vec<Box<str>> = self.bindings.iter().filter(due).map(|(uid, _)| uid.clone()).collect();
+        let is_due = |binding: &Binding| binding.ends().is_some_and(|ends| ends <= now);
+        let mut late: Vec<Box<str>> =
+            self.bindings.iter().filter(|(_, binding)| is_due(binding)).map(|(uid, _)| uid.clone()).collect();
         late.sort_unstable();
         for uid in late {
             let Some(binding) = self.bindings.get(&uid) else { continue };

@@ -233,6 +233,7 @@ impl Engine {
             nominated_row: promised.and_then(|node| cluster.row(node)),
             now,
             memory: None,
+            extenders: &mut [],
         };
         attempt.run(cluster, pod).err()
     }

@@ -82,6 +82,7 @@ impl Engine {
             nominated_row: promised.and_then(|node| cluster.row(node)),
             now,
             memory: self.memories.get_mut(usize::from(record.pod.profile.0)),
+            extenders: &mut self.extenders,
         };
         attempt.run(cluster, pod)
     }

@@ -60,9 +60,6 @@ impl World {
     }
 }
 
-/// A pseudo plugin: what extenders refuse may be lifted by anything.
-pub(super) const EXTENDER: PluginName = "Extender";
-
 fn queue_profile(framework: &Framework, plugins: &mut PluginTable) -> queue::Profile<HintFn> {
     let mut registrations = Registrations::default();
     let scores = framework.scores.iter().map(|(hooks, _)| hooks);
@@ -72,7 +69,7 @@ fn queue_profile(framework: &Framework, plugins: &mut PluginTable) -> queue::Pro
         let Some(id) = plugins.enter(hooks.name) else { continue };
         registrations.register(id, interest(hooks));
     }
-    if let Some(id) = plugins.enter(EXTENDER) {
+    if let Some(id) = plugins.enter(crate::extender::NAME) {
         registrations.register(id, Interest::Everything);
     }
     let pre_enqueue = framework

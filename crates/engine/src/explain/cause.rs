@@ -187,7 +187,7 @@ pub(crate) fn causes(cluster: &Cluster, survey: &Survey) -> Vec<Cause> {
     }
     let mut causes: Vec<Cause> =
         said.into_iter().map(|((plugin, text), said)| of_nodes(cluster, plugin, text, &said)).collect();
-    causes.sort_by(|a, b| b.nodes.cmp(&a.nodes));
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.nodes));
     causes
 }
 
@@ -264,7 +264,7 @@ fn taints(said: &Said<'_>) -> String {
         }
     }
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
-    counts.sort_by(|a, b| b.1.cmp(&a.1));
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let more = counts.len().saturating_sub(TAINTS_NAMED);
     let named = counts.iter().take(TAINTS_NAMED);
     let mut parts: Vec<String> = match counts.len() {

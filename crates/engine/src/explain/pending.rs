@@ -87,7 +87,7 @@ impl Grouping {
         for (_, members) in &mut groups {
             members.sort_by(|a, b| a.pod.key.cmp(&b.pod.key));
         }
-        groups.sort_by(|a, b| b.1.len().cmp(&a.1.len()));
+        groups.sort_by_key(|(_, pods)| std::cmp::Reverse(pods.len()));
         groups
     }
 }
@@ -134,8 +134,7 @@ impl PendingReport {
     /// Puts groups in order: the cheapest change first, then the most pods.
     pub(crate) fn sort(&mut self) {
         let cost = |group: &PendingGroup| group.cheapest.as_ref().map_or(u32::MAX, |fix| fix.cost);
-        self.groups
-            .sort_by(|a, b| (cost(a), std::cmp::Reverse(a.pods)).cmp(&(cost(b), std::cmp::Reverse(b.pods))));
+        self.groups.sort_by_key(|group| (cost(group), std::cmp::Reverse(group.pods)));
     }
 }
 

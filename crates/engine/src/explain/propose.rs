@@ -161,7 +161,7 @@ fn taints(cluster: &Cluster, survey: &Survey, pod: &Arc<Pod>) -> Vec<Proposal> {
         }
     }
     let mut by_taint: Vec<(TaintKey, Vec<Row>)> = by_taint.into_iter().collect();
-    by_taint.sort_by(|a, b| b.1.len().cmp(&a.1.len()));
+    by_taint.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
     by_taint.into_iter().take(TRIED_MAX).filter_map(|(taint, rows)| lift(cluster, pod, taint, rows)).collect()
 }
 
@@ -295,6 +295,9 @@ fn without<T: Clone>(list: &[T], at: usize) -> Box<[T]> {
     list.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, item)| item.clone()).collect()
 }
 
+/// Whether a pod stays, its priority, and how much of what is short it holds: the smallest goes most easily.
+type Weight = (bool, i32, i64);
+
 /// A single pod whose leaving makes room; one that is leaving already is only waited for.
 fn leaving(judges: Judges<'_>, survey: &Survey, pod: &Arc<Pod>) -> Vec<Proposal> {
     let trial = Trial::new(judges, pod);
@@ -305,7 +308,7 @@ fn leaving(judges: Judges<'_>, survey: &Survey, pod: &Arc<Pod>) -> Vec<Proposal>
         let held: i64 = held.map(|id| other.class.requests.amounts.get(id)).fold(0, i64::saturating_add);
         (!other.is_deleting, other.class.priority, held)
     };
-    let mut best: Option<((bool, i32, i64), Row, Arc<Pod>)> = None;
+    let mut best: Option<(Weight, Row, Arc<Pod>)> = None;
     for against in survey.nearest(cluster, ROWS_TO_CLEAR).into_iter().filter(|against| against.is_curable()) {
         let shortages = against.shortages();
         let mut here: Vec<&Arc<Pod>> = cluster

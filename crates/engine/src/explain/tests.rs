@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a fixture that cannot be read is a failed test")]
+//! Explanations on small clusters, asserted in full.
 
 mod kinds;
 mod properties;

@@ -214,8 +214,8 @@ impl Score for Fit {
             let allocatable = node.allocatable(id);
             let asked = requests.amounts.get(id);
             let requested = match id {
-                ResourceId::CPU => node.nonzero_cpu_milli().saturating_add(requests.nonzero_cpu_milli),
-                ResourceId::MEMORY => node.nonzero_memory().saturating_add(requests.nonzero_memory),
+                ResourceId::CPU => node.nonzero_cpu_milli().saturating_add(requests.scored_cpu_milli),
+                ResourceId::MEMORY => node.nonzero_memory().saturating_add(requests.scored_memory),
                 // What the pod does not ask for says nothing about this pod.
                 _ if asked == 0 && columns::is_scalar(name) => return None,
                 _ => node.requested(id).saturating_add(asked),
@@ -231,8 +231,8 @@ impl Score for Fit {
             let id = cluster.resources.id(name)?;
             let asked = requests.amounts.get(id);
             let asked = match id {
-                ResourceId::CPU => requests.nonzero_cpu_milli,
-                ResourceId::MEMORY => requests.nonzero_memory,
+                ResourceId::CPU => requests.scored_cpu_milli,
+                ResourceId::MEMORY => requests.scored_memory,
                 _ if asked == 0 && columns::is_scalar(name) => return None,
                 _ => asked,
             };

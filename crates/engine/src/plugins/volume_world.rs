@@ -131,6 +131,7 @@ impl World {
             random: &mut Random::new(1),
             nominated_row: None,
             memory: None,
+            extenders: &mut [],
             now: NOW,
         };
         attempt.run(&self.cluster, pod)

@@ -50,7 +50,7 @@ impl Compiler {
                 && c.reason.as_deref() == Some("PreemptionByScheduler")
         });
         let told = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
-        let told = told.filter(|c| c.type_ == "PodScheduled" && c.status == "False").map(|c| {
+        let mut told = told.filter(|c| c.type_ == "PodScheduled" && c.status == "False").map(|c| {
             Box::new(Told {
                 reason: text(&c.reason),
                 message: text(&c.message),
@@ -58,7 +58,7 @@ impl Compiler {
             })
         });
         Pod {
-            condition: told.last(),
+            condition: told.next_back(),
             key: PodKey { namespace: class.namespace.clone(), name: text(&metadata.name) },
             uid: text(&metadata.uid),
             node: text(&spec.node_name),

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a fixture that cannot be read is a failed test")]
+//! Recordings that are written, read and played again.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ impl Work {
             }
         }
         self.commands.extend(commands);
-        if self.revision % 7 == 0 {
+        if self.revision.is_multiple_of(7) {
             self.lines.extend(self.taker.take_lines());
         }
     }

@@ -139,6 +139,22 @@ fn worked_examples_with_assumed_amounts() {
     assert_eq!(sums(r12).3, 600 * MIB, "scheduler-core#5.R12");
 }
 
+/// Found beside kube-scheduler 1.35.4, whose NodeResourcesFit does not look at the pod as a whole when it scores.
+#[test]
+fn amounts_for_the_whole_pod_do_not_count_when_it_is_scored() {
+    let mut whole = pod(vec![container("c", "800m"), container("d", "")], vec![]);
+    whole["spec"]["resources"] = json!({"requests": {"cpu": "2", "memory": "1Gi"}});
+    whole["spec"]["overhead"] = json!({"cpu": "250m"});
+    let requests = of(&serde_json::from_value(whole).unwrap(), &mut ResourceTable::default());
+    assert_eq!((requests.nonzero_cpu_milli, requests.nonzero_memory), (2250, GIB));
+    assert_eq!((requests.scored_cpu_milli, requests.scored_memory), (1150, 400 * MIB));
+
+    // Nothing is assumed of a container when another names the resource.
+    let mut some = pod(vec![container("c", "50m"), container("d", "")], vec![]);
+    some["spec"]["resources"] = json!({"requests": {"memory": "1Gi"}});
+    assert_eq!(sums(some), (50, GIB, 50, GIB));
+}
+
 #[test]
 fn resizes_count_what_is_held() {
     let resized = |spec: &str, actual: &str, allocated: &str, reason: &str| {

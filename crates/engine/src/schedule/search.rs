@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Attempt, Framework, Lack, LeftOut, Nominated, Room, Sampling};
+use super::{Attempt, Framework, Lack, LeftOut, Nominated, Room, Sampling, extend};
 use crate::cluster::Row;
 use crate::framework::{Code, Cycle, Delta, NodeView, PluginName, Preparation, Sieve, Status};
 use crate::pod::Pod;
@@ -122,11 +122,13 @@ pub(super) fn run(
     prepared: &Prepared,
 ) -> Result<Found, Status> {
     let all = attempt.order.len();
-    if let Some(found) = nominated_first(attempt, cycle, prepared) {
-        return Ok(found);
-    }
-    if let Some(found) = preferred_first(attempt, cycle, prepared) {
-        return Ok(found);
+    for first in [nominated_first, preferred_first] {
+        let Some(mut found) = first(attempt, cycle, prepared) else { continue };
+        // Extenders that fail now are asked again about all nodes.
+        let is_said = extend::narrow(attempt.extenders, cycle, &mut found).is_ok();
+        if is_said && !found.feasible.is_empty() {
+            return Ok(found);
+        }
     }
     let candidates: Vec<Row> = match &prepared.only {
         None => attempt.order.to_vec(),
@@ -139,7 +141,8 @@ pub(super) fn run(
     };
     let left_out = LeftOut { plugins: prepared.narrowing.clone(), count: all - candidates.len() };
     let count = candidates.len();
-    let wanted = match attempt.framework.scores.is_empty() {
+    let is_any_enough = attempt.framework.scores.is_empty() && !extend::choose(attempt.extenders);
+    let wanted = match is_any_enough {
         true => count.min(1),
         false => match attempt.framework.sampling {
             Sampling::All => count,
@@ -166,7 +169,11 @@ pub(super) fn run(
             let text = format!("running \"{}\" filter plugin: {status}", status.plugin);
             Err(Status::error(status.plugin, text))
         }
-        None => Ok(Found { feasible, sieve, left_out }),
+        None => {
+            let mut found = Found { feasible, sieve, left_out };
+            extend::narrow(attempt.extenders, cycle, &mut found)?;
+            Ok(found)
+        }
     }
 }
 

@@ -91,6 +91,7 @@ impl World {
             nominated_row: None,
             now: Time::default(),
             memory: None,
+            extenders: &mut [],
         };
         attempt.run(&self.cluster, pod)
     }

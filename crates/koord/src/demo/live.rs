@@ -15,10 +15,9 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::scenario::{ObjectRef, PatchKind};
-use super::world::{Node, Pod, Preempted};
+use super::world::{CORDONED_BY, Node, Pod, Preempted};
 
-/// Marks what a scenario made outside of namespaces, its namespaces, and nodes it cordoned; the value is the
-/// scenario's name.
+/// Marks what a scenario made outside of namespaces, and its namespaces; the value is the scenario's name.
 const MARK: &str = "demo.koord.sh/scenario";
 
 /// Who writes, in managed fields.
@@ -148,7 +147,7 @@ impl Live {
         let api = self.api_of_own(object).await?;
         let patch = json!({"spec": {"replicas": replicas}});
         let scaled = api.patch_scale(&object.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        scaled.map(drop).with_context(|| format!("cannot scale {}", tell(object)))
+        scaled.map(drop).map_err(plain).with_context(|| format!("cannot scale {}", tell(object)))
     }
 
     pub(super) async fn patch(&mut self, object: &ObjectRef, patch: &Value, how: PatchKind) -> Result<()> {
@@ -161,13 +160,13 @@ impl Live {
             })?),
         };
         let patched = api.patch(&object.name, &PatchParams::default(), &patch).await;
-        patched.map(drop).with_context(|| format!("cannot patch {}", tell(object)))
+        patched.map(drop).map_err(plain).with_context(|| format!("cannot patch {}", tell(object)))
     }
 
     pub(super) async fn delete(&mut self, object: &ObjectRef) -> Result<()> {
         let api = self.api_of_own(object).await?;
         let deleted = api.delete(&object.name, &DeleteParams::background()).await;
-        deleted.map(drop).with_context(|| format!("cannot delete {}", tell(object)))
+        deleted.map(drop).map_err(plain).with_context(|| format!("cannot delete {}", tell(object)))
     }
 
     async fn api_of_own(&mut self, object: &ObjectRef) -> Result<Api<DynamicObject>> {
@@ -195,17 +194,22 @@ impl Live {
 
     /// Whether this scenario cordoned the node, in this run or one that was killed.
     pub(super) fn has_cordoned(&self, node: &Node) -> bool {
-        node.is_cordoned && node.labels.get(MARK) == Some(&self.scenario)
+        node.is_cordoned && node.cordoned_by.as_ref() == Some(&self.scenario)
     }
 
     pub(super) async fn set_cordoned(&self, node: &str, is_cordoned: bool) -> Result<()> {
         let mark = is_cordoned.then_some(&self.scenario);
-        let patch = json!({"metadata": {"labels": {MARK: mark}}, "spec": {"unschedulable": is_cordoned}});
+        let annotations = json!({CORDONED_BY: mark});
+        let patch = json!({"metadata": {"annotations": annotations}, "spec": {"unschedulable": is_cordoned}});
         let path = format!("/api/v1/nodes/{node}");
         let request = Request::patch(path).header("Content-Type", "application/merge-patch+json");
         let request = request.body(serde_json::to_vec(&patch)?)?;
         let word = if is_cordoned { "cordon" } else { "uncordon" };
-        self.client.request::<Value>(request).await.with_context(|| format!("cannot {word} node {node}"))?;
+        self.client
+            .request::<Value>(request)
+            .await
+            .map_err(plain)
+            .with_context(|| format!("cannot {word} node {node}"))?;
         Ok(())
     }
 
@@ -276,6 +280,14 @@ fn namespace(name: &str) -> ObjectRef {
     }
 }
 
+/// What the server said, without the whole answer around it.
+fn plain(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => anyhow!("{}", status.message),
+        other => other.into(),
+    }
+}
+
 fn foreign(object: &ObjectRef) -> anyhow::Error {
     anyhow!("{} {} exists and is not of this scenario; it is left alone", object.kind, object.name)
 }
@@ -293,7 +305,7 @@ async fn apply(api: &Api<DynamicObject>, object: &ObjectRef, manifest: &Value) -
             _ => false,
         };
         if !may_pass || begun.elapsed() > PATIENCE {
-            return Err(error).with_context(|| format!("cannot apply {}", tell(object)));
+            return Err(plain(error)).with_context(|| format!("cannot apply {}", tell(object)));
         }
         tokio::time::sleep(PAUSE).await;
     }

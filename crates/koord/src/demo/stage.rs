@@ -179,10 +179,12 @@ impl<'s> Stage<'s> {
                 self.live.delete(&object).await
             }
             Action::Scale { object, replicas } => {
+                let object = &self.live.placed(object).await?;
                 self.voice.say(&format!("    scale {} to {replicas}", tell(object)));
                 self.live.scale(object, *replicas).await
             }
             Action::Patch { object, patch, how } => {
+                let object = &self.live.placed(object).await?;
                 self.voice.say(&format!("    patch {}", tell(object)));
                 self.live.patch(object, patch, *how).await
             }

@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use super::scenario::{ObjectRef, Pods, Which};
 
+/// The annotation on a node that says which scenario cordoned it.
+pub(super) const CORDONED_BY: &str = "demo.koord.sh/cordoned-by";
+
 /// One moment.
 #[derive(Debug, Default)]
 pub(super) struct World {
@@ -46,6 +49,8 @@ pub(super) struct Node {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) is_ready: bool,
     pub(super) is_cordoned: bool,
+    /// The scenario that did it.
+    pub(super) cordoned_by: Option<String>,
 }
 
 /// An event that says so.
@@ -106,6 +111,7 @@ impl Node {
             labels: labels(node),
             is_ready: ready.any(|condition| condition["status"] == "True"),
             is_cordoned: node["spec"]["unschedulable"] == true,
+            cordoned_by: node["metadata"]["annotations"][CORDONED_BY].as_str().map(str::to_owned),
         }
     }
 

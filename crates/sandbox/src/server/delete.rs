@@ -79,6 +79,8 @@ impl Api {
         let key = key(namespace, name);
         let mut stored = table.get(&key).ok_or_else(|| kind.not_found(name))?;
         let mut warnings: Vec<String> = warning(kind, options).into_iter().collect();
+        // Whoever watches may take away what this request has marked before it can do so itself.
+        let mut marked: Option<Arc<Stored>> = None;
         loop {
             let current = load(kind, &stored);
             check_preconditions(kind, options, &stored)?;
@@ -96,13 +98,15 @@ impl Api {
                         false => table.replace(draft, stored.revision()).map(|new| (new, false)),
                     }
                 }
-                Step::MarkAndRemove(marked) => table
-                    .replace(draft(kind, marked), stored.revision())
-                    .and_then(|new| table.remove(&key, new.revision()))
-                    .map(|new| (new, true)),
+                Step::MarkAndRemove(object) => {
+                    table.replace(draft(kind, object), stored.revision()).and_then(|new| {
+                        marked = Some(new.clone());
+                        table.remove(&key, new.revision()).map(|new| (new, true))
+                    })
+                }
                 Step::Remove => table.remove(&key, stored.revision()).map(|new| (new, true)),
             };
-            match committed {
+            match overtaken(committed, marked.as_ref()) {
                 Ok((object, is_gone)) => {
                     self.after_write(kind, Some(&stored), table.get(&key).as_ref());
                     let answer = match is_gone && !kind.returns_deleted {
@@ -195,6 +199,20 @@ impl Api {
             }
             _ => Step::Remove,
         })
+    }
+}
+
+/// A marked object that is gone, or has another in its place, was deleted all the same.
+fn overtaken(
+    committed: Result<(Arc<Stored>, bool), Lost>,
+    marked: Option<&Arc<Stored>>,
+) -> Result<(Arc<Stored>, bool), Lost> {
+    match (committed, marked) {
+        (Err(Lost::Gone), Some(marked)) => Ok((marked.clone(), true)),
+        (Err(Lost::Changed(newer)), Some(marked)) if newer.uid() != marked.uid() => {
+            Ok((marked.clone(), true))
+        }
+        (committed, _) => committed,
     }
 }
 
@@ -364,4 +382,40 @@ fn success(kind: &Kind, name: &str, uid: &str) -> Value {
         details["group"] = json!(kind.group);
     }
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::WriteOptions;
+    use crate::store::Limits;
+
+    /// A kubelet removes pods as soon as it sees them marked; for who deleted them that is no failure.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_deletion_that_is_overtaken_is_still_one() {
+        let api = Api::new(Limits::default());
+        let kind = api.kind("", "pods").unwrap();
+        let write = WriteOptions::by("test");
+        let options = DeleteOptions { write: write.clone(), ..DeleteOptions::default() };
+        let now = DeleteOptions { grace_seconds: Some(0), ..options.clone() };
+        for round in 0..300 {
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "i"}]}});
+            api.create(&kind, "default", pod, &write).await.unwrap();
+            let first = api.get(&kind, "default", "p").unwrap().revision();
+            let other = {
+                let (api, kind, now) = (api.clone(), kind.clone(), now.clone());
+                tokio::spawn(async move {
+                    while let Ok(pod) = api.get(&kind, "default", "p") {
+                        if pod.revision() > first {
+                            let _ = api.delete(&kind, ("default", "p"), &now).await;
+                        }
+                    }
+                })
+            };
+            let deleted = api.delete(&kind, ("default", "p"), &options).await;
+            assert!(deleted.is_ok_and(|deleted| deleted.is_gone), "round {round}");
+            other.await.unwrap();
+        }
+    }
 }

@@ -103,7 +103,6 @@ async fn a_stop_waits_for_what_was_begun_and_takes_its_outcomes() {
     scene.desk.send(Letter::Lead).await;
     assert_eq!(scene.commands.recv().await, Some(bind("a")));
     scene.stop.cancel();
-    scene.brain.with(|state| state.ready.push_back(ready("late")));
     assert_eq!(scene.desk.ask(View::Queue).await, Ok(Some("Queue".into())));
     assert!(!scene.thread.is_finished());
     // The outcome comes before the count falls, as the pipeline has it.

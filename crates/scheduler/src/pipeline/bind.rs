@@ -33,6 +33,17 @@ struct Target<'b> {
 pub(super) async fn bind(shared: &Shared, binding: &Binding) -> Result<(), String> {
     shared.check_lead()?;
     let pod = &binding.pod;
+    if let Some(extender) = binding.extender.and_then(|at| shared.extenders.get(at)) {
+        match extender.bind(binding).await {
+            Ok(()) => return Ok(()),
+            // It may have bound the pod and only its answer was lost.
+            Err(_) if is_there(shared, pod, &binding.node).await => return Ok(()),
+            Err(error) if extender.terms().is_ignorable => {
+                tracing::warn!(pod = %pod.key, "an extender that may be ignored did not bind: {error}");
+            }
+            Err(error) => return Err(error),
+        }
+    }
     let body = Body {
         api_version: "v1",
         kind: "Binding",

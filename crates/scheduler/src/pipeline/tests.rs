@@ -19,6 +19,10 @@ fn scene(api: &FakeApi) -> Scene {
 }
 
 fn scene_of(api: &FakeApi, leads: bool) -> Scene {
+    scene_with(api, leads, Vec::new())
+}
+
+fn scene_with(api: &FakeApi, leads: bool, extenders: Vec<Arc<Http>>) -> Scene {
     let load = Arc::new(Load::new(Limits::default()));
     let (notes, worker) = events::notes(api.client(), load.clone());
     let (front, pipe, outcomes) = pipeline(Means {
@@ -27,6 +31,7 @@ fn scene_of(api: &FakeApi, leads: bool) -> Scene {
         notes,
         metrics: SchedulerMetrics::default(),
         may_write: Arc::new(move || leads),
+        extenders,
     });
     Scene { front, outcomes, load, work: tokio::spawn(pipe.run()), notes: worker }
 }
@@ -127,6 +132,27 @@ async fn every_binding_has_exactly_one_outcome() {
         let (uid, outcome) = scene.outcome().await;
         assert_eq!((uid.as_str(), outcome), ("uid-a", want), "{name}");
         assert!(scene.end().await.is_empty(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extender_binds_and_one_that_may_be_ignored_is_replaced() {
+    use crate::extender::tests::{Server, config};
+    let failing = json!({"error": "taken"});
+    for (answer, ignorable, want, posts) in [
+        (json!({}), false, Outcome::Bound, 0),
+        (failing.clone(), false, Outcome::BindFailed { message: "taken".to_owned() }, 0),
+        (failing, true, Outcome::Bound, 1),
+    ] {
+        let mut settings = config(&Server::answering(&[("bind", answer)]).start().await);
+        settings.ignorable = ignorable;
+        let extender = Arc::new(Http::new(&settings).await.unwrap());
+        let api = FakeApi::scripted([]);
+        let mut scene = scene_with(&api, true, vec![extender]);
+        let (pod, node, scheduler) = (subject("a"), "n1".into(), "s".into());
+        scene.front.take(Command::Bind(Binding { pod, node, scheduler, extender: Some(0) }));
+        assert_eq!(scene.outcome().await, ("uid-a".to_owned(), want));
+        assert_eq!(api.lines().iter().filter(|line| line.ends_with("/binding")).count(), posts);
     }
 }
 

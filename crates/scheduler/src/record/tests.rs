@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a fixture that cannot be read is a failed test")]
+//! Recordings in files: bounded, compressed, read back.
 
 use koord_engine::Engine;
 use koord_engine::engine::{Options, Outcome};

@@ -23,6 +23,7 @@ use crate::config::{Election, SchedulerConfig};
 use crate::driver::{self, Desk, Letter};
 use crate::dump::Switches;
 use crate::events;
+use crate::extender::{ExtenderError, Extension};
 use crate::flags::Options;
 use crate::load::{Limits, Load};
 use crate::metrics::SchedulerMetrics;
@@ -50,6 +51,8 @@ pub enum StartError {
     Client(#[from] ClientError),
     #[error("cannot build the engine: {0}")]
     Engine(String),
+    #[error(transparent)]
+    Extender(#[from] ExtenderError),
     #[error(transparent)]
     Server(#[from] servers::ServerError),
     #[error("cannot start the engine's thread")]
@@ -91,24 +94,43 @@ impl Running {
 
 /// Starts a scheduler; it ends when `stop` is cancelled or its lease is lost.
 pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, StartError> {
-    let engine = crate::brain::engine(&setup.config, &setup.options).map_err(StartError::Engine)?;
-    start_with(setup, engine, stop).await
+    let mut engine = crate::brain::engine(&setup.config, &setup.options).map_err(StartError::Engine)?;
+    let extension = Extension::new(&setup.config.extenders).await?;
+    if !extension.https.is_empty() {
+        let api = koord_kit::client::client(setup.cluster.clone(), &client_options(&setup.config))?;
+        engine.set_extenders(extension.judges(&api, &tokio::runtime::Handle::current()));
+    }
+    start_with(setup, engine, extension, stop).await
+}
+
+/// What everything else stands on.
+struct Ground {
+    registry: Arc<Metrics>,
+    kit_metrics: KitMetrics,
+    metrics: SchedulerMetrics,
+    client_options: koord_kit::client::ClientOptions,
+}
+
+impl Ground {
+    fn new(config: &SchedulerConfig) -> Ground {
+        let registry = Arc::new(Metrics::new());
+        let mut client_options = client_options(config);
+        client_options.metrics = Some(ClientMetrics::new(&registry));
+        let (kit_metrics, metrics) = (KitMetrics::new(&registry), SchedulerMetrics::new(&registry));
+        Ground { registry, kit_metrics, metrics, client_options }
+    }
 }
 
 async fn start_with<B: crate::brain::Brain>(
     setup: Setup,
     brain: B,
+    extension: Extension,
     stop: CancellationToken,
 ) -> Result<Running, StartError> {
     let Setup { options, config, cluster, log } = setup;
-    let registry = Arc::new(Metrics::new());
-    let kit_metrics = KitMetrics::new(&registry);
-    let metrics = SchedulerMetrics::new(&registry);
-    let mut client_options = client_options(&config);
-    client_options.metrics = Some(ClientMetrics::new(&registry));
+    let Ground { registry, kit_metrics, metrics, client_options } = Ground::new(&config);
     let connect = || koord_kit::client::client(cluster.clone(), &client_options);
-    let client = connect()?;
-    let tasks = TaskTracker::new();
+    let (client, tasks) = (connect()?, TaskTracker::new());
     let load = Arc::new(Load::new(Limits::default()));
     let (notes, notes_worker) = events::notes(connect()?, load.clone());
     let lead = Arc::new(Lead::default());
@@ -118,57 +140,31 @@ async fn start_with<B: crate::brain::Brain>(
         notes,
         metrics: metrics.clone(),
         may_write: lead.may_write(),
+        extenders: extension.https,
     });
-    let watches = Watches::new(&client, &options.gates, &kit_metrics);
+    let watches = Watches::new(&client, &options.gates, &kit_metrics, extension.objects);
     let switches = Arc::new(Switches::new(options.debug.top_scores, options.debug.filters));
-    let parts = driver::Parts {
-        brain,
-        hands,
-        outcomes,
-        load: load.clone(),
-        clock: Clock::start(),
-        monitor: Monitor::new(options.monitor),
-        switches: switches.clone(),
-        metrics: metrics.clone(),
-        watches: watches.len(),
-    };
     let (wind_down, abandon) = (CancellationToken::new(), CancellationToken::new());
-    let (desk, thread) =
-        driver::start(parts, wind_down.clone(), abandon.clone()).map_err(StartError::Thread)?;
+    let (desk, thread) = {
+        let (load, switches, metrics) = (load.clone(), switches.clone(), metrics.clone());
+        let (clock, monitor, watches) = (Clock::start(), Monitor::new(options.monitor), watches.len());
+        let parts =
+            driver::Parts { brain, hands, outcomes, load, clock, monitor, switches, metrics, watches };
+        driver::start(parts, wind_down.clone(), abandon.clone()).map_err(StartError::Thread)?
+    };
     let standing = Arc::new(Standing::default());
     let health = Arc::new(Health::default());
     add_checks(&health, &standing, &lead, &desk, &watches);
-    let pages = Pages {
-        desk: desk.clone(),
-        standing: standing.clone(),
-        health,
-        registry,
-        metrics,
-        load,
-        switches,
-        log,
-        configz: Arc::new(config.configz()),
-        with_profiling: config.enable_profiling,
+    let (configz, with_profiling) = (Arc::new(config.configz()), config.enable_profiling);
+    let pages = {
+        let (desk, standing) = (desk.clone(), standing.clone());
+        Pages { desk, standing, health, registry, metrics, load, switches, log, configz, with_profiling }
     };
     let serving = CancellationToken::new();
     let bound = servers::start(&options, &cluster, &client, &pages, &serving, &tasks).await?;
     dump_on_signal(&desk, &serving, &tasks).map_err(StartError::Signal)?;
-    let lease = match &config.leader_election {
-        None => None,
-        Some(Election { namespace, name, timing }) => {
-            let options = client_options.for_leader_election(timing.renew_deadline());
-            let client = koord_kit::client::client(cluster.clone(), &options)?;
-            let (namespace, name, identity) = (namespace.clone(), name.clone(), leader::identity());
-            Some(LeaseLock {
-                client,
-                namespace,
-                name,
-                identity,
-                timing: *timing,
-                metrics: kit_metrics.clone(),
-            })
-        }
-    };
+    let lock = |election| lease_lock(election, &cluster, &client_options, &kit_metrics);
+    let lease = config.leader_election.as_ref().map(lock).transpose()?;
     // Told of by the profile that pods ask for most, as kube-scheduler does.
     let life = Life {
         client,
@@ -188,10 +184,28 @@ async fn start_with<B: crate::brain::Brain>(
         serving,
     };
     tasks.spawn(worker.run());
-    let notes_stop = life.wind_down.clone();
-    let notes_task = tasks.spawn(notes_worker.run(notes_stop));
+    let notes_task = tasks.spawn(notes_worker.run(life.wind_down.clone()));
     let task = tokio::spawn(life.live(thread, notes_task));
     Ok(Running { plain: bound.plain, secure: bound.secure, desk, standing, task })
+}
+
+/// The lease, asked for through a client of its own that gives up in time.
+fn lease_lock(
+    election: &Election,
+    cluster: &kube::Config,
+    options: &koord_kit::client::ClientOptions,
+    metrics: &KitMetrics,
+) -> Result<LeaseLock, StartError> {
+    let Election { namespace, name, timing } = election;
+    let options = options.for_leader_election(timing.renew_deadline());
+    Ok(LeaseLock {
+        client: koord_kit::client::client(cluster.clone(), &options)?,
+        namespace: namespace.clone(),
+        name: name.clone(),
+        identity: leader::identity(),
+        timing: *timing,
+        metrics: metrics.clone(),
+    })
 }
 
 /// The right to write, once we have it.

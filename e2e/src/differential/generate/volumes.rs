@@ -119,8 +119,11 @@ impl Maker {
         let mut volumes = Vec::new();
         if !self.storage.claims.is_empty() && self.random.percent(75) {
             let count = if self.random.percent(25) { 2 } else { 1 };
-            for number in 0..count {
-                let claim = self.random.pick(&self.storage.claims).clone();
+            // Each once: kube-scheduler looks for a volume as often as a claim is mounted, and we do not.
+            let mut claims: Vec<String> =
+                (0..count).map(|_| self.random.pick(&self.storage.claims).clone()).collect();
+            claims.dedup();
+            for (number, claim) in claims.iter().enumerate() {
                 volumes.push(json!({"name": format!("claim-{number}"),
                     "persistentVolumeClaim": {"claimName": claim}}));
             }

@@ -131,9 +131,9 @@ impl Model {
         let name = format!("p{id}-{}", self.generation);
         let anti = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}]}});
-        let mut rest = json!({"metadata": {"labels": {"a": if id % 3 == 0 { "b" } else { "c" }}},
+        let mut rest = json!({"metadata": {"labels": {"a": if id.is_multiple_of(3) { "b" } else { "c" }}},
             "spec": {"priority": priority}});
-        if id % 7 == 0 {
+        if id.is_multiple_of(7) {
             rest["spec"]["affinity"] = anti;
         }
         let object = self.lab.pod(&name, &cpu.to_string(), &rest);

@@ -396,7 +396,7 @@ impl<'a> Search<'a> {
 pub(super) fn ask(class: &Class, fused: Fused) -> Option<Ask> {
     let requests = &class.requests;
     let (cpu, memory) = (requests.amounts.get(ResourceId::CPU), requests.amounts.get(ResourceId::MEMORY));
-    let (nonzero_cpu, nonzero_memory) = (requests.nonzero_cpu_milli, requests.nonzero_memory);
+    let (nonzero_cpu, nonzero_memory) = (requests.scored_cpu_milli, requests.scored_memory);
     if ![cpu, memory, nonzero_cpu, nonzero_memory].into_iter().all(is_exact) {
         return None;
     }

@@ -144,7 +144,7 @@ fn pod(name: u8, template: u8, size: u8) -> Value {
         }
         _ => spec = json!({"priority": 5}),
     }
-    let port = if template == 19 && size % 4 == 0 {
+    let port = if template == 19 && size.is_multiple_of(4) {
         json!([{"containerPort": 1, "hostPort": 80}])
     } else {
         json!([])
@@ -235,6 +235,7 @@ impl World {
             nominated_row: promise.map(|(row, _)| *row),
             now: Time::default(),
             memory: remembers.then_some(&mut self.memory),
+            extenders: &mut [],
         };
         attempt.run(&self.cluster, pod)
     }

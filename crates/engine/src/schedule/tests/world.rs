@@ -192,6 +192,7 @@ impl World {
             nominated_row: nominated.and_then(|name| self.cluster.row(name)),
             now: self.now,
             memory: None,
+            extenders: &mut [],
         };
         attempt.run(&self.cluster, &pod)
     }

@@ -39,6 +39,7 @@ fn node(name: &str, zone: &str) -> Node {
         labels: BTreeMap::from([("zone".to_owned(), zone.to_owned())]),
         is_ready: true,
         is_cordoned: false,
+        cordoned_by: None,
     }
 }
 

@@ -135,7 +135,10 @@ fn check_verdicts(world: &World, pod: &Arc<Pod>, diagnosis: &Diagnosis) {
     }
 }
 
-fn told(world: &mut World, scene: &Scene) -> Option<(String, Nominating, Vec<String>, usize, Option<Row>)> {
+/// Text, promise, victims, violations, node.
+type Outcome = (String, Nominating, Vec<String>, usize, Option<Row>);
+
+fn told(world: &mut World, scene: &Scene) -> Option<Outcome> {
     let (priority, cpu, memory, devices) = scene.wants;
     let wants = sized(pod("preemptor").priority(priority), cpu, memory, devices);
     let unfit = match world.attempt(&wants, None) {
