@@ -112,6 +112,11 @@ pub trait Follower: Send {
     /// The key of a row that is new or has changed. Keys of other rows stay as they are.
     fn key(&mut self, cluster: &Cluster, row: Row) -> u32;
 
+    /// Whether every row has the key 0 for good, and none is refused or gets anything.
+    fn is_fixed(&self) -> bool {
+        false
+    }
+
     /// Whether, at the moment, no row is refused and none gets anything.
     fn is_idle(&self, _cluster: &Cluster) -> bool {
         false

@@ -63,11 +63,7 @@ impl Score for ImageLocality {
     fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
         match class.images.is_empty() {
             true => ScorePart::Nothing,
-            false => ScorePart::Tracked(Box::new(Images {
-                class: class.clone(),
-                keys: Keys::default(),
-                sizes: Vec::new(),
-            })),
+            false => ScorePart::Tracked(Box::new(Images::of(class))),
         }
     }
 }
@@ -78,6 +74,16 @@ struct Images {
     /// Sizes of the images, in the order of the class; -1 for one that is not there.
     keys: Keys<Vec<i64>>,
     sizes: Vec<i64>,
+    /// The key of a node that has none of them.
+    without: u32,
+}
+
+impl Images {
+    fn of(class: &Arc<Class>) -> Images {
+        let (mut keys, sizes) = (Keys::default(), vec![-1; class.images.len()]);
+        let without = keys.number(&sizes);
+        Images { class: class.clone(), keys, sizes, without }
+    }
 }
 
 impl Follower for Images {
@@ -90,13 +96,12 @@ impl Follower for Images {
     }
 
     fn key(&mut self, cluster: &Cluster, row: Row) -> u32 {
-        self.sizes.clear();
         if self.is_idle(cluster) {
-            self.sizes.resize(self.class.images.len(), -1);
-        } else {
-            let node = cluster.node(row);
-            self.sizes.extend(self.class.images.iter().map(|name| node.image_size(*name).unwrap_or(-1)));
+            return self.without;
         }
+        let node = cluster.node(row);
+        self.sizes.clear();
+        self.sizes.extend(self.class.images.iter().map(|name| node.image_size(*name).unwrap_or(-1)));
         self.keys.number(&self.sizes)
     }
 

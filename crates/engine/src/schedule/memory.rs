@@ -148,8 +148,7 @@ impl Memory {
         let Some(assessor) = Assessor::new(framework, cluster, class, skipped).map(Box::new) else {
             return Way::Plain;
         };
-        let ask = assessor.fused(cluster).filter(|_| !is_known).and_then(|fused| alike::ask(class, fused));
-        match ask {
+        match assessor.ask(cluster).filter(|_| !is_known) {
             Some(ask) => Way::Alike(assessor, ask),
             None => Way::New(assessor),
         }
@@ -208,7 +207,7 @@ fn prepare(framework: &Framework, cycle: &mut Cycle<'_>) -> Option<u128> {
     let mut skipped = 0;
     for hooks in &framework.pre_filters {
         let Some(plugin) = &hooks.pre_filter else { continue };
-        if plugin.only_serves_filter(&cycle.pod.class) {
+        if plugin.only_serves(&cycle.pod.class) {
             continue;
         }
         match plugin.prepare(cycle) {

@@ -195,6 +195,10 @@ impl Follower for Wishes {
         self.keys.are_few(cluster) && self.shape.is_current(cluster)
     }
 
+    fn is_fixed(&self) -> bool {
+        self.is_empty()
+    }
+
     fn is_idle(&self, _cluster: &Cluster) -> bool {
         self.is_empty()
     }
@@ -270,6 +274,10 @@ impl Pulls {
 impl Follower for Pulls {
     fn is_current(&self, cluster: &Cluster) -> bool {
         self.keys.are_few(cluster) && self.shape.is_current(cluster)
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.terms.is_empty()
     }
 
     fn is_idle(&self, cluster: &Cluster) -> bool {

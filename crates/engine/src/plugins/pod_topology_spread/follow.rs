@@ -241,6 +241,10 @@ impl Follower for HardOnes {
         self.spread.is_current(cluster)
     }
 
+    fn is_fixed(&self) -> bool {
+        self.spread.followed.is_empty()
+    }
+
     fn is_idle(&self, _cluster: &Cluster) -> bool {
         self.spread.followed.is_empty()
     }
@@ -274,6 +278,10 @@ struct SoftOnes {
 impl Follower for SoftOnes {
     fn is_current(&self, cluster: &Cluster) -> bool {
         self.spread.is_current(cluster)
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.spread.followed.is_empty()
     }
 
     fn is_idle(&self, _cluster: &Cluster) -> bool {

@@ -8,14 +8,13 @@ use fearless_simd::Level;
 use koord_api::resource::ResourceId;
 
 use super::super::Framework;
-use super::arithmetic::{Amounts, Ask, Block, Bounds, LANES, Lane, is_exact};
-use super::assess::{Assessor, Fused};
+use super::arithmetic::{Amounts, Ask, Block, Bounds, LANES, Lane};
+use super::assess::Assessor;
 use super::standing::Outcome;
 use crate::cluster::{Cluster, Columns, Row};
 use crate::framework::{Cycle, Sieve, Status};
 use crate::hash::QuickMap;
 use crate::number::nearest;
-use crate::pod::Class;
 use crate::random::Random;
 
 /// Every node by its state.
@@ -390,30 +389,6 @@ impl<'a> Search<'a> {
         let statuses: Vec<Status> = samples.iter().enumerate().map(told).collect();
         Sieve::of_verdicts(statuses, rejected)
     }
-}
-
-/// What pods of a class ask for; none when the amounts are too large to be computed with.
-pub(super) fn ask(class: &Class, fused: Fused) -> Option<Ask> {
-    let requests = &class.requests;
-    let (cpu, memory) = (requests.amounts.get(ResourceId::CPU), requests.amounts.get(ResourceId::MEMORY));
-    let (nonzero_cpu, nonzero_memory) = (requests.scored_cpu_milli, requests.scored_memory);
-    if ![cpu, memory, nonzero_cpu, nonzero_memory].into_iter().all(is_exact) {
-        return None;
-    }
-    // What is not asked for fits even where more is taken than there is.
-    let floor = |amount: i64| if amount > 0 { nearest(amount) } else { f64::MIN };
-    Some(Ask {
-        cpu_floor: floor(cpu),
-        memory_floor: floor(memory),
-        cpu: nearest(cpu),
-        memory: nearest(memory),
-        nonzero_cpu: nearest(nonzero_cpu),
-        nonzero_memory: nearest(nonzero_memory),
-        least_weight: nearest(fused.least_weight),
-        cpu_weight: nearest(fused.cpu_weight),
-        memory_weight: nearest(fused.memory_weight),
-        balanced_weight: nearest(fused.balanced_weight),
-    })
 }
 
 fn index(number: u32) -> usize {

@@ -216,7 +216,10 @@ impl Standing {
         if !cycle.cluster.columns.is_real[row.index()] {
             return Found::Gone;
         }
-        let is_promised = self.assessor.is_of_rows() && promises.matter_to(row);
+        let is_promised = promises.matter_to(row) && self.assessor.is_of_rows();
+        if !is_promised && let Some(base) = self.assessor.quick_base(&cycle.cluster.columns, row) {
+            return Found::Passed(base);
+        }
         if is_promised && promises.own_row == Some(row) {
             self.judged_once.push(row);
         }
