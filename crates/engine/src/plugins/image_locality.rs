@@ -63,7 +63,12 @@ impl Score for ImageLocality {
     fn part(&self, _cluster: &Cluster, class: &Arc<Class>) -> ScorePart {
         match class.images.is_empty() {
             true => ScorePart::Nothing,
-            false => ScorePart::Tracked(Box::new(Images::of(class))),
+            false => ScorePart::Tracked(Box::new(Images {
+                class: class.clone(),
+                keys: Keys::default(),
+                sizes: Vec::new(),
+                without: None,
+            })),
         }
     }
 }
@@ -74,16 +79,8 @@ struct Images {
     /// Sizes of the images, in the order of the class; -1 for one that is not there.
     keys: Keys<Vec<i64>>,
     sizes: Vec<i64>,
-    /// The key of a node that has none of them.
-    without: u32,
-}
-
-impl Images {
-    fn of(class: &Arc<Class>) -> Images {
-        let (mut keys, sizes) = (Keys::default(), vec![-1; class.images.len()]);
-        let without = keys.number(&sizes);
-        Images { class: class.clone(), keys, sizes, without }
-    }
+    /// The key of a node that has none of them, once one was met.
+    without: Option<u32>,
 }
 
 impl Follower for Images {
@@ -97,7 +94,8 @@ impl Follower for Images {
 
     fn key(&mut self, cluster: &Cluster, row: Row) -> u32 {
         if self.is_idle(cluster) {
-            return self.without;
+            let (keys, images) = (&mut self.keys, self.class.images.len());
+            return *self.without.get_or_insert_with(|| keys.number(&vec![-1; images]));
         }
         let node = cluster.node(row);
         self.sizes.clear();

@@ -30,7 +30,8 @@ pub(super) struct Alike {
     places: Vec<Option<(u32, u32)>>,
     /// Rows left out of one search.
     aside: Vec<Row>,
-    ties: Vec<u32>,
+    /// The best states, and how many rows each has.
+    ties: Vec<(u32, usize)>,
     open: Vec<(f64, usize)>,
 }
 
@@ -175,10 +176,12 @@ impl Alike {
     fn leave(&mut self, state: u32, at: u32) {
         let left = &mut self.states[index(state)];
         left.rows.swap_remove(index(at));
+        let rows = left.rows.len();
         if let Some(moved) = left.rows.get(index(at)) {
             self.places[moved.index()] = Some((state, at));
         }
         let (block, lane) = (index(state) / LANES, index(state) % LANES);
+        self.blocks[block].rows[lane] = rows;
         let summary = &mut self.summaries[block];
         let Some(key) = left.key else { return };
         let is_counted = !left.is_odd && key.has_room_for_pods();
@@ -202,6 +205,7 @@ impl Alike {
         let state = &mut self.states[index(id)];
         let at = u32::try_from(state.rows.len()).expect("fewer than 2^32 nodes");
         state.rows.push(row);
+        self.blocks[index(id) / LANES].rows[index(id) % LANES] = state.rows.len();
         let is_counted = !state.is_odd && key.has_room_for_pods();
         self.summaries[index(id) / LANES].rows += usize::from(is_counted);
         (id, at)
@@ -297,12 +301,14 @@ impl<'a> Search<'a> {
         if self.feasible == 0 {
             return Outcome::Nobody;
         }
-        let best = || alike.ties.iter().map(|state| &alike.states[index(*state)].rows);
-        let mut drawn = random.below(best().map(Vec::len).sum());
-        for rows in best() {
-            match rows.get(drawn) {
-                Some(row) => return Outcome::Chosen { row: *row, feasible: self.feasible },
-                None => drawn -= rows.len(),
+        let mut drawn = random.below(alike.ties.iter().map(|(_, rows)| rows).sum());
+        for (state, rows) in &alike.ties {
+            match drawn.checked_sub(*rows) {
+                Some(rest) => drawn = rest,
+                None => {
+                    let row = alike.states[index(*state)].rows[drawn];
+                    return Outcome::Chosen { row, feasible: self.feasible };
+                }
             }
         }
         Outcome::Unknown
@@ -315,12 +321,12 @@ impl<'a> Search<'a> {
         let summary = alike.summaries[block];
         if summary.odd == 0 && summary.marked == 0 && self.storage == 0 {
             if !is_counted {
-                let fitting = (0..LANES).filter(|lane| totals[*lane] >= 0.0);
+                let lanes = totals.iter().zip(&alike.blocks[block].rows);
                 self.feasible +=
-                    fitting.map(|lane| alike.states[block * LANES + lane].rows.len()).sum::<usize>();
+                    lanes.filter(|(total, _)| **total >= 0.0).map(|(_, rows)| rows).sum::<usize>();
             }
             if highest >= self.best && highest >= 0.0 {
-                self.keep(&mut alike.ties, block, highest, &totals);
+                self.keep(alike, block, highest, &totals);
             }
             return;
         }
@@ -332,17 +338,18 @@ impl<'a> Search<'a> {
             self.feasible += if *total >= 0.0 { state.rows.len() } else { 0 };
         }
         if highest >= self.best && highest >= 0.0 {
-            self.keep(&mut alike.ties, block, highest, &totals);
+            self.keep(alike, block, highest, &totals);
         }
     }
 
-    fn keep(&mut self, ties: &mut Vec<u32>, block: usize, highest: f64, totals: &Lane) {
+    fn keep(&mut self, alike: &mut Alike, block: usize, highest: f64, totals: &Lane) {
         if highest > self.best {
-            ties.clear();
+            alike.ties.clear();
             self.best = highest;
         }
-        let lanes = totals.iter().enumerate().filter(|(_, total)| **total == highest);
-        ties.extend(lanes.filter_map(|(lane, _)| u32::try_from(block * LANES + lane).ok()));
+        let states = (u32::try_from(block * LANES).unwrap_or(0)..).zip(&alike.blocks[block].rows);
+        let best = states.zip(totals).filter(|(_, total)| **total == highest);
+        alike.ties.extend(best.map(|((state, rows), _)| (state, *rows)));
     }
 
     /// The total of a state that is not like others, by the plugins' own code; -1 when it is refused.

@@ -34,6 +34,8 @@ pub(super) struct Block {
     used_memory: Lane,
     nonzero_cpu: Lane,
     nonzero_memory: Lane,
+    /// Nodes in each state.
+    pub(super) rows: [usize; LANES],
 }
 
 /// What is known of all states in a block.
@@ -118,6 +120,7 @@ impl Default for Block {
             used_memory: [0.0; LANES],
             nonzero_cpu: [0.0; LANES],
             nonzero_memory: [0.0; LANES],
+            rows: [0; LANES],
         }
     }
 }
