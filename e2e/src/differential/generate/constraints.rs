@@ -124,7 +124,8 @@ impl Maker {
             term["namespaceSelector"] = match self.random.below(3) {
                 0 => json!({}),
                 1 => json!({"matchLabels": {"team": "a"}}),
-                _ => json!({"matchExpressions": [{"key": "stage", "operator": "DoesNotExist"}]}),
+                // Not DoesNotExist: kube-scheduler takes such a selector of the incoming pod for every namespace.
+                _ => json!({"matchExpressions": [{"key": "stage", "operator": "Exists"}]}),
             };
         }
         // A key may not be named twice.
