@@ -121,10 +121,18 @@ async fn clear(target: &Arc<Target>) -> Result<()> {
     }
 }
 
-/// Watches until `count` pods have been bound; returns when the first and the last were.
-async fn observe(target: Arc<Target>, from: String, count: usize) -> Result<(Instant, Instant)> {
+type Observer = tokio::task::JoinHandle<Result<(Instant, Instant)>>;
+
+/// Watches from now on until all pods of a round have been bound; tells when the first and the last were. The watch is
+/// open when this returns: a server that is busy by then would forget where it was to begin.
+async fn observe_from_now(target: &Arc<Target>) -> Result<Observer> {
+    let from = target.revision().await?;
     let path = format!("/api/v1/namespaces/default/pods?watch=1&resourceVersion={from}");
-    let mut body = target.open_watch(&path).await?;
+    let body = target.open_watch(&path).await?;
+    Ok(tokio::spawn(observe(body, PODS)))
+}
+
+async fn observe(mut body: hyper::body::Incoming, count: usize) -> Result<(Instant, Instant)> {
     let (mut line, mut bound, mut first) = (Vec::new(), 0, None);
     let begun = Instant::now();
     loop {
@@ -158,7 +166,7 @@ fn rate((first, last): (Instant, Instant)) -> f64 {
 /// Pods per second of a client that does nothing else.
 async fn bind_only(target: &Arc<Target>, workload: &workload::Workload) -> Result<f64> {
     make_pods(target, workload, 0).await?;
-    let observer = tokio::spawn(observe(target.clone(), target.revision().await?, PODS));
+    let observer = observe_from_now(target).await?;
     let next = Arc::new(AtomicUsize::new(0));
     let workers = (0..BINDERS).map(|_| {
         let (target, next) = (target.clone(), next.clone());
@@ -191,13 +199,13 @@ async fn schedule(
     kubeconfig: &std::path::Path,
 ) -> Result<Run> {
     make_pods(target, workload, 0).await?;
-    let observer = tokio::spawn(observe(target.clone(), target.revision().await?, PODS));
+    let observer = observe_from_now(target).await?;
     let scheduler = Scheduler::start(kind, kubeconfig)?;
     let span = observer.await??;
     // Events trail behind; they are part of the cost.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let cpu = scheduler.cpu()?;
-    let observer = tokio::spawn(observe(target.clone(), target.revision().await?, PODS));
+    let observer = observe_from_now(target).await?;
     make_pods(target, workload, PODS).await?;
     observer.await??;
     tokio::time::sleep(Duration::from_secs(2)).await;
