@@ -290,6 +290,20 @@ impl Cluster {
 
     /// Follows everything that placing a pod of this class depends on. To be called before an attempt.
     pub fn attend(&mut self, class: &Arc<Class>) {
+        if !self.matching.is_attended(class) {
+            self.follow_own(class);
+            self.matching.set_attended(class);
+        }
+        // What a pod's class asks about stays followed, so a spread that was known before needs nothing.
+        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
+            for constraint in &spread.constraints {
+                self.follow(&constraint.pods, constraint.topology_key);
+            }
+        }
+        self.matching.meant_by(class, &self.names);
+    }
+
+    fn follow_own(&mut self, class: &Class) {
         let preferred = class.preferred_pods.iter().map(|weighted| &weighted.term);
         for term in class.anti_affinity.iter().chain(preferred) {
             self.follow(&term.pods, term.topology_key);
@@ -302,13 +316,14 @@ impl Cluster {
         for constraint in &class.spread {
             self.follow(&constraint.pods, constraint.topology_key);
         }
-        // What is followed once is followed for good, so a spread that was known before needs nothing.
-        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
-            for constraint in &spread.constraints {
-                self.follow(&constraint.pods, constraint.topology_key);
-            }
+    }
+
+    /// Drops what is followed and nobody asks about any more, now and then. To be called between attempts.
+    pub fn tidy(&mut self) {
+        if self.matching.is_full() {
+            self.matching.sweep(|class| self.workloads.sets_of(class));
+            self.domains.retain(|key| self.matching.counts_by(key));
         }
-        self.matching.meant_by(class, &self.names);
     }
 
     /// What is followed now, for `stop_following`.

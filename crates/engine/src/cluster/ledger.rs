@@ -96,11 +96,9 @@ impl Cluster {
                 actual: pod.node.to_string(),
             }),
             Some(held)
-                if held.life == Life::Confirmed
-                    && Arc::ptr_eq(&held.pod.class, &pod.class)
-                    && held.pod.is_deleting == pod.is_deleting =>
+                if Arc::ptr_eq(&held.pod.class, &pod.class) && held.pod.is_deleting == pod.is_deleting =>
             {
-                // The amounts are the same; only the record is new.
+                // What is counted is the same; only the record is new, and that we are sure now.
                 self.replace_record(pod, row);
                 return None;
             }
@@ -127,11 +125,12 @@ impl Cluster {
         self.pods.held.insert(pod.uid.clone(), Held { pod, row, life });
     }
 
+    /// The row is not marked as changed: attempts look at the classes of pods on nodes.
     fn replace_record(&mut self, pod: Arc<Pod>, row: Row) {
         self.nodes[row.index()].pods.replace(&pod);
-        self.touch(row);
         if let Some(held) = self.pods.held.get_mut(&pod.uid) {
-            held.pod = pod;
+            self.pods.assumed -= usize::from(held.life == Life::Assumed);
+            (held.pod, held.life) = (pod, Life::Confirmed);
         }
     }
 }

@@ -138,11 +138,7 @@ impl Engine {
         let pod = binding.record.pod.content.clone();
         self.queue.done(&binding.record.pod.uid);
         let framework = &self.world.frameworks[usize::from(binding.record.pod.profile.0)];
-        let mut plan = BindPlan {
-            pod: Some(Subject::of(&pod)),
-            node: self.world.cluster.node(binding.row).name.clone(),
-            ..BindPlan::default()
-        };
+        let mut plan = BindPlan::default();
         let plugins = framework.pre_binds.iter().filter_map(|hooks| hooks.pre_bind.as_ref());
         let mut verdict = Ok(());
         for plugin in plugins {
@@ -156,6 +152,8 @@ impl Engine {
         } else if plan.is_empty() {
             self.post_binding(uid);
         } else {
+            plan.pod = Some(Subject::of(&pod));
+            plan.node = self.world.cluster.node(binding.row).name.clone();
             plan.nominates = true;
             if let Some(waiting) = self.world.waiting.get_mut(uid) {
                 waiting.nominated = Some(plan.node.clone());

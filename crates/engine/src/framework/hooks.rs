@@ -264,9 +264,9 @@ pub enum Preparation {
 pub trait PreFilter: Send + Sync {
     fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status>;
 
-    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` reads: it
-    /// neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
-    fn only_serves_filter(&self, _class: &Class) -> bool {
+    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` and `help`
+    /// read: it neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
+    fn only_serves(&self, _class: &Class) -> bool {
         false
     }
 

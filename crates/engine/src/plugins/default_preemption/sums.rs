@@ -29,6 +29,11 @@ impl<'a> Sums<'a> {
         Some(Sums { cluster: input.cycle.cluster, room, wanted, left: Vec::new(), pods_left: 0 })
     }
 
+    /// Whether `run` is known to fail on a row without looking at the pods there.
+    pub(super) fn is_beyond_hope(&self, row: Row) -> bool {
+        self.room.is_beyond_hope(row)
+    }
+
     /// As `dry_run::run`.
     pub(super) fn run(
         &mut self,
