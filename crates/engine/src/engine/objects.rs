@@ -48,7 +48,7 @@ impl Engine {
 
     /// Time passed: nodes may have opened because what was measured of them is too old to count.
     pub(super) fn pass_time(&mut self, now: Time) {
-        for name in self.world.cluster.pass_time(now).opened {
+        for name in self.world.cluster.pass_time(now) {
             self.load_changed(now, Action::UPDATE, name);
         }
     }
