@@ -38,6 +38,11 @@ const WAKE_MIN: Duration = Duration::from_millis(10);
 /// How often somebody looks at the clock though nothing happens: slow pods are to be noticed.
 const WAKE_MAX: Duration = Duration::from_secs(1);
 
+/// So many writes on their way bring outcomes soon and often: they are taken together, some at a time, for waking up
+/// for each one costs more than the work itself.
+const CROWDED: usize = 48;
+const GATHERING: Duration = Duration::from_millis(4);
+
 /// What the engine's thread may be told. The full list of what can wake it, besides time and outcomes.
 #[derive(Debug)]
 pub enum Letter {
@@ -165,10 +170,15 @@ impl<B: Brain, H: Hands> Driver<B, H> {
             let took = self.take_letters();
             let stepped = !is_ending && self.schedule();
             self.hand_on();
-            if !took && !stepped {
-                runtime.block_on(self.wait(is_ending, stop, abandon));
-                self.hand_on();
+            if took || stepped {
+                continue;
             }
+            if self.parts.load.writes() >= CROWDED {
+                std::thread::sleep(GATHERING);
+                continue;
+            }
+            runtime.block_on(self.wait(is_ending, stop, abandon));
+            self.hand_on();
         }
         // Outcomes that came with the last write have events to tell.
         self.take_letters();

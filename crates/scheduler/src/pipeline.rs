@@ -29,7 +29,7 @@ use api::Api;
 
 /// Commands carried out at once. The server and etcd gain from company up to here; each is a connection of its own, for
 /// the client speaks HTTP/1.1.
-const AT_ONCE: usize = 128;
+const AT_ONCE: usize = 64;
 
 /// Says whether we may write now: whether we lead at this very instant.
 pub type MayWrite = Arc<dyn Fn() -> bool + Send + Sync>;
