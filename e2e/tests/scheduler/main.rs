@@ -1,6 +1,7 @@
 //! koord-scheduler as the only scheduler of a cluster: of the sandbox, and of a real API server.
 
 mod cluster;
+mod load;
 mod ours;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,8 @@ async fn check_all(place: &Place) -> Result<()> {
     what_cannot_fit_is_told(place).await.context("what cannot fit is told")?;
     victims_make_room(place).await.context("victims make room")?;
     a_restart_loses_nothing(place).await.context("a restart loses nothing")?;
-    another_takes_over(place).await.context("another takes over")
+    another_takes_over(place).await.context("another takes over")?;
+    load::busy_nodes_are_avoided(place).await.context("busy nodes are avoided")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -118,7 +118,9 @@ impl Search<'_> {
         let by_filters = |guard: &mut Guard<'_>, victims: &mut Victims| {
             dry_run::run(input, row, lower, guard, victims).map_err(Refusal::New)
         };
-        let Some(sums) = sums else { return by_filters(guard, victims) };
+        let Some(sums) = sums.as_mut().filter(|sums| !sums.is_hopeless(input.cycle, row)) else {
+            return by_filters(guard, victims);
+        };
         let Err(lack) = sums.run(row, lower, guard, victims) else { return Ok(()) };
         match refusals.lacks.iter().find(|(known, _)| *known == lack) {
             Some((_, at)) => Err(Refusal::Known(*at)),
