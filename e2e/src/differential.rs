@@ -115,7 +115,9 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
         let mut trial = match tried {
             Ok(trial) => trial,
             Err(error) => {
-                report.differences.push(format!("seed {seed} ({}) broke off: {error:#}", scenario.family));
+                let told = format!("seed {seed} ({}) broke off: {error:#}", scenario.family);
+                say(&told);
+                report.differences.push(told);
                 continue;
             }
         };

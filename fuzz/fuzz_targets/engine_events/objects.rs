@@ -4,7 +4,7 @@ use koord_api::keys;
 use koord_engine::engine::Input;
 use serde_json::{Map, Value, json};
 
-use crate::tape::Tape;
+use super::tape::Tape;
 
 pub const STANDARD: &str = "default-scheduler";
 pub const OURS: &str = "koord-scheduler";
