@@ -229,14 +229,17 @@ impl Lab {
 
     /// Waits until the scheduler knows all nodes, and so many with the newest mark. Tells how often it did not.
     async fn probe(&mut self, nodes: usize, marked: usize) -> Result<usize> {
-        let want = format!("0/{nodes} nodes are available: {marked} Insufficient {NOTHING}");
+        let all = format!("0/{nodes} nodes are available: ");
+        let want = format!("{marked} Insufficient {NOTHING}");
         let end = tokio::time::Instant::now() + LIMIT;
         for number in 0.. {
             let message = self.ask().await?;
-            if message.starts_with(&want) {
+            // A node may be full as well, which is told first.
+            let mut reasons = message.strip_prefix(&all).into_iter().flat_map(|rest| rest.split(", "));
+            if reasons.any(|reason| reason.starts_with(&want)) {
                 return Ok(number);
             }
-            ensure!(tokio::time::Instant::now() < end, "the scheduler says {message:?}, wanted {want:?}");
+            ensure!(tokio::time::Instant::now() < end, "the scheduler says {message:?}, wanted {all}{want}");
         }
         bail!("probes do not end")
     }

@@ -107,8 +107,8 @@ impl World {
                 let uid = text(&object.metadata.uid);
                 match is_open && !uid.is_empty() && is_ours(object) {
                     true => drop(self.waiting.insert(key, uid)),
-                    false if self.waiting.get(&key) == Some(&uid) => drop(self.waiting.remove(&key)),
-                    false => {}
+                    // A name means the pod that it was told of last.
+                    false => drop(self.waiting.remove(&key)),
                 }
             }
             Input::PodGone { uid, .. } => self.waiting.retain(|_, known| known != uid),
