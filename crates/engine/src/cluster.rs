@@ -439,10 +439,15 @@ impl Cluster {
     /// Takes a pod's amounts off its row.
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
+        let is_saturated = self.columns.is_saturated(row);
         self.columns.add(row, &pod.class.requests, -1, &self.resources);
         self.storage.count_uses(row, &pod.class, false);
         let pods = &mut self.nodes[row.index()].pods;
         pods.remove(pod);
+        if is_saturated {
+            let left = pods.all.iter().map(|pod| &pod.class.requests);
+            self.columns.recount(row, left, &self.resources);
+        }
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.loads.books_mut().iter_mut().for_each(|book| book.remove_pod(row, &pod.uid));
         self.touch(row);

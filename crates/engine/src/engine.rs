@@ -8,6 +8,7 @@
 
 mod binding;
 pub mod command;
+mod complaints;
 pub mod dump;
 mod explain;
 mod failure;
@@ -58,6 +59,9 @@ pub struct Engine {
     search_start: usize,
     random: Random,
     commands: Vec<Command>,
+    /// The latest time that was told.
+    latest: Time,
+    complaints: complaints::Complaints,
     preemptions: Preemptions,
     handlers: handlers::Handlers,
     extenders: Vec<Box<dyn Extender>>,
@@ -155,6 +159,8 @@ impl Engine {
             search_start: 0,
             random: Random::new(options.seed),
             commands: Vec::new(),
+            latest: Time::MIN,
+            complaints: HashMap::new(),
             preemptions: Preemptions::default(),
             handlers: handlers::Handlers::default(),
             extenders: Vec::new(),
@@ -164,6 +170,7 @@ impl Engine {
 
     /// Something happened.
     pub fn take(&mut self, now: Time, input: Input) {
+        self.observe(now);
         self.pass_time(now);
         match input {
             Input::Pod { object } => self.pod_is(now, &object),

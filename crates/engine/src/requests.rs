@@ -59,8 +59,9 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
         }
         let Ok(amount) = Quantity::try_from(amount) else { continue };
         let id = table.intern(name);
-        amounts.set(id, id.units(amount));
-        nonzero.set(id, id.units(amount));
+        let units = id.units(amount).max(0);
+        amounts.set(id, units);
+        nonzero.set(id, units);
     }
     let overhead = vector_of(spec.overhead.as_ref(), table);
     amounts += &overhead;
@@ -122,10 +123,13 @@ fn table_of(container: &Container, table: &mut ResourceTable) -> ResourceVector 
 
 fn vector_of(list: Option<&WireList>, table: &mut ResourceTable) -> ResourceVector {
     let amounts = list.into_iter().flatten();
-    // An amount that is no quantity cannot come from an API server and counts as not given.
+    // An amount that is no quantity, or below zero, cannot come from an API server. The one counts as not given, the
+    // other as nothing.
     let amounts =
         amounts.filter_map(|(name, amount)| Some((name.as_str(), Quantity::try_from(amount).ok()?)));
-    ResourceVector::from_amounts(amounts, table)
+    let mut vector = ResourceVector::from_amounts(amounts, table);
+    vector.clamp_to_zero();
+    vector
 }
 
 /// Whether it can be asked for the pod as a whole.

@@ -206,6 +206,8 @@ pub fn is_in(
     namespace_labels: Option<&std::collections::BTreeMap<String, String>>,
 ) -> bool {
     let empty = std::collections::BTreeMap::new();
+    // Differs: for the terms of the pod that is placed, kube-scheduler asks such a selector once more with no labels at
+    // all, so that one for lack of a label means every namespace.
     let by_labels =
         |selector: &koord_api::selector::Selector| selector.matches(namespace_labels.unwrap_or(&empty));
     let is_near = set.namespaces.iter().any(|name| **name == *class.namespace)
