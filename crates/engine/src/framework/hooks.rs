@@ -140,6 +140,14 @@ pub struct PostFilterInput<'a> {
     /// The node that the pod is promised now.
     pub nominated_row: Option<Row>,
     pub now: Time,
+    /// Others who have to agree before room is made; none when nobody is asked.
+    pub agreement: Option<&'a dyn Agreement>,
+}
+
+/// Others who choose among the nodes where room can be made, before the best of them is taken.
+pub trait Agreement {
+    /// What is left of the candidates, maybe with other victims; an error is the whole text.
+    fn agree(&self, candidates: Vec<Preemption>) -> Result<Vec<Preemption>, String>;
 }
 
 /// What a PostFilter plugin answers.

@@ -22,7 +22,8 @@ pub(super) enum Method {
 
 /// What the search brought.
 pub(super) enum Outcome {
-    Found(Candidate),
+    /// The best node, or all of them where others have to agree. At least one.
+    Found(Vec<Candidate>),
     /// No node would do, for users.
     Nothing(String),
     /// Something went wrong on some nodes and no other would do.
@@ -44,7 +45,7 @@ pub(super) fn run(
             Method::Filters => None,
         },
         guard: Guard::new(input.cycle.cluster),
-        shortlist: Shortlist::new(candidates_wanted(limits, rows.len())),
+        shortlist: Shortlist::new(candidates_wanted(limits, rows.len()), input.agreement.is_some()),
         refusals: Refusals::default(),
         victims: Victims::default(),
         hopeless: Vec::new(),
@@ -60,9 +61,10 @@ pub(super) fn run(
     if search.shortlist.is_empty() {
         std::mem::take(&mut search.hopeless).into_iter().for_each(|row| search.look_closer(row));
     }
-    match search.shortlist.into_best() {
-        Some(best) => Outcome::Found(best),
-        None => search.refusals.outcome(input.diagnosis.node_count),
+    let candidates = search.shortlist.into_candidates();
+    match candidates.is_empty() {
+        false => Outcome::Found(candidates),
+        true => search.refusals.outcome(input.diagnosis.node_count),
     }
 }
 
