@@ -8,6 +8,7 @@
 
 mod binding;
 pub mod command;
+mod complaints;
 pub mod dump;
 mod explain;
 mod failure;
@@ -59,6 +60,9 @@ pub struct Engine {
     search_start: usize,
     random: Random,
     commands: Vec<Command>,
+    /// The latest time that was told.
+    latest: Time,
+    complaints: complaints::Complaints,
     preemptions: Preemptions,
     handlers: handlers::Handlers,
     extenders: Vec<Box<dyn Extender>>,
@@ -137,6 +141,9 @@ impl Engine {
             let defaults = &profile.args.pod_topology_spread.default_constraints;
             world.cluster.set_default_spread(&profile.scheduler_name, defaults);
         }
+        for framework in &world.frameworks {
+            framework.loads().for_each(|settings| world.cluster.follow_load(settings));
+        }
         let profiles = world.queue_profiles();
         let memories = world.frameworks.iter().map(|_| Memory::default()).collect();
         let queue_options = queue::Options {
@@ -157,6 +164,8 @@ impl Engine {
             search_start: 0,
             random: Random::new(options.seed),
             commands: Vec::new(),
+            latest: Time::MIN,
+            complaints: HashMap::new(),
             preemptions: Preemptions::default(),
             handlers: handlers::Handlers::default(),
             extenders: Vec::new(),
@@ -170,6 +179,8 @@ impl Engine {
         let begun = self.measuring.begin(&input);
         // What an attempt or an outcome told the queue is not this one's.
         self.queue.take_event();
+        self.observe(now);
+        self.pass_time(now);
         self.hear(now, input);
         self.fulfil_wishes(now);
         self.end_event(begun);
@@ -192,6 +203,8 @@ impl Engine {
                 self.queue.tick(&mut self.world, now);
                 self.expire(now);
             }
+            Input::NodeMetric { object } => self.node_is_measured(now, &object),
+            Input::NodeMetricGone { name } => self.node_metric_is_gone(now, &name),
             Input::Budget { object } => self.world.cluster.set_budget(&object),
             Input::BudgetGone { namespace, name } => {
                 self.world.cluster.remove_budget(&namespace, &name);
@@ -231,7 +244,8 @@ impl Engine {
 
     /// When to send a tick though nothing else happens; none when nothing waits for the time.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
-        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).min()
+        let opening = self.world.cluster.next_opening().filter(|_| self.queue.pending().unschedulable > 0);
+        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).chain(opening).min()
     }
 
     /// Whether `step` has something to try.

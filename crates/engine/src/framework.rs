@@ -22,5 +22,5 @@ pub use hooks::{
     Scope, Score, wakes_if,
 };
 pub use sieve::Sieve;
-pub use status::{Code, Facts, PluginName, Reason, Status};
+pub use status::{Code, Facts, LoadFacts, PluginName, Reason, Status};
 pub use view::{Delta, NodeView};

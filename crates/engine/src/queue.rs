@@ -38,6 +38,7 @@ use crate::framework::event::Event;
 use crate::framework::plugin_set::PluginId;
 use crate::time::Time;
 
+pub(crate) use clock::JITTER;
 pub use counts::{Cause, Pending, QueueName};
 pub use explain::{Waiting, Whereabouts};
 pub use host::{Host, Options, Profile, Sort, priority_sort};

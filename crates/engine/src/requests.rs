@@ -61,8 +61,9 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
         }
         let Ok(amount) = Quantity::try_from(amount) else { continue };
         let id = table.intern(name);
-        amounts.set(id, id.units(amount));
-        nonzero.set(id, id.units(amount));
+        let units = id.units(amount).max(0);
+        amounts.set(id, units);
+        nonzero.set(id, units);
     }
     let overhead = vector_of(spec.overhead.as_ref(), table);
     amounts += &overhead;
@@ -72,13 +73,19 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
         nonzero_memory: nonzero.get(ResourceId::MEMORY),
         scored_cpu_milli: scored.get(ResourceId::CPU).saturating_add(overhead.get(ResourceId::CPU)),
         scored_memory: scored.get(ResourceId::MEMORY).saturating_add(overhead.get(ResourceId::MEMORY)),
-        limits: limits(spec, &overhead, table),
+        limits: limits_of(spec, &overhead, table),
         amounts,
     }
 }
 
-/// Sums a pod's limits. Overhead counts where there is a limit.
-fn limits(spec: &PodSpec, overhead: &ResourceVector, table: &mut ResourceTable) -> ResourceVector {
+/// Sums a pod's limits. A container without one adds nothing, and overhead counts only beside a limit.
+pub fn limits(pod: &Pod, table: &mut ResourceTable) -> ResourceVector {
+    let Some(spec) = &pod.spec else { return ResourceVector::new() };
+    let overhead = vector_of(spec.overhead.as_ref(), table);
+    limits_of(spec, &overhead, table)
+}
+
+fn limits_of(spec: &PodSpec, overhead: &ResourceVector, table: &mut ResourceTable) -> ResourceVector {
     let mut limits = aggregate(spec, |container| {
         let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
         vector_of(limits, table)
@@ -125,10 +132,13 @@ fn table_of(container: &Container, table: &mut ResourceTable) -> ResourceVector 
 
 fn vector_of(list: Option<&WireList>, table: &mut ResourceTable) -> ResourceVector {
     let amounts = list.into_iter().flatten();
-    // An amount that is no quantity cannot come from an API server and counts as not given.
+    // An amount that is no quantity, or below zero, cannot come from an API server. The one counts as not given, the
+    // other as nothing.
     let amounts =
         amounts.filter_map(|(name, amount)| Some((name.as_str(), Quantity::try_from(amount).ok()?)));
-    ResourceVector::from_amounts(amounts, table)
+    let mut vector = ResourceVector::from_amounts(amounts, table);
+    vector.clamp_to_zero();
+    vector
 }
 
 /// Whether it can be asked for the pod as a whole.

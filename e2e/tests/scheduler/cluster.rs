@@ -97,5 +97,7 @@ pub(crate) async fn sandbox() -> Result<Place> {
 /// The real API server that tests share; none, with the reason on stderr, where it cannot be had.
 pub(crate) async fn real() -> Result<Option<Place>> {
     let Some(cluster) = tokio::task::spawn_blocking(koord_testkit::shared).await? else { return Ok(None) };
+    let crds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
+    tokio::task::spawn_blocking(move || cluster.install_crds(&crds)).await??;
     place(Kubeconfig::read_from(cluster.kubeconfig())?, None).await.map(Some)
 }

@@ -1,6 +1,7 @@
 //! koord-scheduler as the only scheduler of a cluster: of the sandbox, and of a real API server.
 
 mod cluster;
+mod load;
 mod ours;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,8 @@ async fn check_all(place: &Place) -> Result<()> {
     victims_make_room(place).await.context("victims make room")?;
     a_restart_loses_nothing(place).await.context("a restart loses nothing")?;
     another_takes_over(place).await.context("another takes over")?;
-    whoever_loses_the_lease_ends(place).await.context("whoever loses the lease ends")
+    whoever_loses_the_lease_ends(place).await.context("whoever loses the lease ends")?;
+    load::busy_nodes_are_avoided(place).await.context("busy nodes are avoided")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,7 +124,7 @@ async fn everything_is_bound(place: &Place) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let recording = folder.path().join("recording");
     let flag = format!("--record={}", recording.display());
-    let ours = Ours::start_with(place, "many", "lease-many", &[flag]).await?;
+    let ours = Ours::start_with(place, "many", "lease-many", "{}", &[flag]).await?;
     create(place, (0..PODS).map(|number| pod(&format!("many-{number}"), "many", "many", "200m", None)))
         .await?;
     let by_node = all_placed(place, "many", PODS).await?;

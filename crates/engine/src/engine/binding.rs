@@ -14,7 +14,7 @@ use crate::explain::{BindStep, PermitWait, State};
 use crate::extender;
 use crate::framework::{Code, Nominating, PluginName, Slots, Status};
 use crate::pod::Pod;
-use crate::queue::ProfileId;
+use crate::queue::{self, ProfileId};
 use crate::time::Time;
 
 /// Longer waits at Permit are cut to this, but for our own plugins.
@@ -64,6 +64,18 @@ impl Timer {
 }
 
 impl Binding {
+    /// The clock was set back: what is left of every wait stays as long as it was.
+    fn set_back(&mut self, by: Duration) {
+        self.since = self.since - by;
+        match &mut self.stage {
+            Stage::Waiting { timers } => timers.iter_mut().for_each(|timer| timer.ends = timer.ends - by),
+            Stage::Preparing { settles_until: Some(until) } | Stage::Settling { until: Some(until) } => {
+                *until = *until - by;
+            }
+            Stage::Preparing { settles_until: None } | Stage::Settling { until: None } | Stage::Binding => {}
+        }
+    }
+
     /// Whether it waits at Permit.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting { .. })
@@ -100,6 +112,16 @@ impl Binding {
 }
 
 impl Engine {
+    /// Notes the time, and moves deadlines with a clock that was set back. The queue does the same with its own.
+    pub(super) fn observe(&mut self, now: Time) {
+        let back = self.latest.since(now);
+        if back > queue::JITTER {
+            self.bindings.values_mut().for_each(|binding| binding.set_back(back));
+            self.latest = now;
+        }
+        self.latest = self.latest.max(now);
+    }
+
     pub(super) fn begin_binding(
         &mut self,
         now: Time,
@@ -141,11 +163,7 @@ impl Engine {
         let pod = binding.record.pod.content.clone();
         self.queue.done(&binding.record.pod.uid);
         let framework = &self.world.frameworks[usize::from(binding.record.pod.profile.0)];
-        let mut plan = BindPlan {
-            pod: Some(Subject::of(&pod)),
-            node: self.world.cluster.node(binding.row).name.clone(),
-            ..BindPlan::default()
-        };
+        let mut plan = BindPlan::default();
         let plugins = framework.pre_binds.iter().filter_map(|hooks| hooks.pre_bind.as_ref());
         let mut verdict = Ok(());
         for plugin in plugins {
@@ -159,6 +177,8 @@ impl Engine {
         } else if plan.is_empty() {
             self.post_binding(uid);
         } else {
+            plan.pod = Some(Subject::of(&pod));
+            plan.node = self.world.cluster.node(binding.row).name.clone();
             plan.nominates = true;
             if let Some(waiting) = self.world.waiting.get_mut(uid) {
                 waiting.nominated = Some(plan.node.clone());

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
+use koord_api::crd::node_metric::NodeMetric;
 
 use super::Engine;
+use super::complaints::node_key;
 use crate::cluster::{Node, StorageChange};
 use crate::framework::event::{Action, Event, Resource};
 use crate::framework::{Change, changes};
@@ -14,6 +16,7 @@ impl Engine {
     pub(super) fn node_is(&mut self, now: Time, object: &core::Node) {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let old = self.real_node(name);
+        self.complain_of_node(object);
         self.world.cluster.set_node(object);
         let new = self.real_node(name);
         let events = match (&old, &new) {
@@ -37,12 +40,41 @@ impl Engine {
 
     pub(super) fn node_is_gone(&mut self, now: Time, name: &str) {
         let Some(old) = self.real_node(name) else { return };
+        self.stop_complaining(&node_key(name));
         let event = Event::new(Resource::Node, Action::DELETE);
         let change = Change::Node { old: Some(old), new: None };
         self.queue.move_all(&mut self.world, &event, &change, |_| true, now);
         self.world.cluster.remove_node(name);
         self.is_renominating = true;
         self.settle_all(now);
+    }
+
+    /// Time passed: nodes may have opened because what was measured of them is too old to count.
+    pub(super) fn pass_time(&mut self, now: Time) {
+        for name in self.world.cluster.pass_time(now) {
+            self.load_changed(now, Action::UPDATE, name);
+        }
+    }
+
+    pub(super) fn node_is_measured(&mut self, now: Time, object: &NodeMetric) {
+        let action = match self.world.cluster.set_metric(object) {
+            None => return,
+            Some(true) => Action::ADD,
+            Some(false) => Action::UPDATE,
+        };
+        self.load_changed(now, action, object.metadata.name.as_deref().unwrap_or_default().into());
+    }
+
+    pub(super) fn node_metric_is_gone(&mut self, now: Time, name: &str) {
+        if self.world.cluster.remove_metric(name) {
+            self.load_changed(now, Action::DELETE, name.into());
+        }
+    }
+
+    fn load_changed(&mut self, now: Time, action: Action, node: Arc<str>) {
+        let event = Event::new(Resource::node_metrics(), action);
+        let change = Change::Object { namespace: "".into(), name: node };
+        self.queue.move_all(&mut self.world, &event, &change, |_| true, now);
     }
 
     fn real_node(&self, name: &str) -> Option<Arc<Node>> {

@@ -20,6 +20,8 @@ pub(super) type Record = QueuedPod<Arc<Pod>>;
 impl Engine {
     /// Tries the pod whose turn it is; none when nothing is ready.
     pub fn step(&mut self, now: Time) -> Option<Attempted> {
+        self.observe(now);
+        self.pass_time(now);
         let record = self.queue.pop(&self.world, now)?;
         let profile = usize::from(record.pod.profile.0);
         self.world.frameworks[profile].timing.open();
@@ -77,6 +79,7 @@ impl Engine {
 
     fn search(&mut self, now: Time, record: &Record, pod: &Arc<Pod>) -> Result<Choice, Failure> {
         self.follow_nominations();
+        self.world.cluster.tidy();
         self.world.cluster.attend(&pod.class);
         self.world.cluster.visiting_order();
         let cluster = &self.world.cluster;

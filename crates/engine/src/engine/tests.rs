@@ -1,7 +1,9 @@
 //! Whole histories: events in, commands out.
 
+mod bad_input;
 mod extenders;
 mod history;
+mod load;
 mod points;
 mod preemption;
 mod volumes;

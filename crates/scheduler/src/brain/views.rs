@@ -61,6 +61,46 @@ pub(super) fn node(engine: &Engine, name: &str) -> Option<Value> {
     }))
 }
 
+/// What load-aware scheduling has counted of a node; nothing for one that nobody has heard of. None where it is off.
+/// Spec: scheduler-reservation-loadaware B6.
+pub(super) fn load(engine: &Engine, name: &str) -> Option<Value> {
+    let cluster = engine.cluster();
+    let book = cluster.loads().books().first()?;
+    let Some(account) = cluster.row(name).and_then(|row| book.account(row)) else { return Some(json!({})) };
+    let pods = account.pods.iter().map(|(since, pod)| {
+        let metadata = json!({"namespace": pod.namespace, "name": pod.name, "uid": pod.uid});
+        json!({"timestamp": since.to_string(), "pod": {"metadata": metadata}})
+    });
+    let mut page = json!({"pods": pods.collect::<Vec<Value>>()});
+    let Some(sums) = account.sums else { return Some(page) };
+    let amounts = |amounts: &[i64]| -> BTreeMap<&str, String> {
+        let named = book.settings().names.iter().zip(amounts);
+        let text = |name: &str, units: i64| {
+            let id = cluster.resources.id(name)?;
+            Some(cluster.resources.quantity(id, units).to_string())
+        };
+        named.filter_map(|(name, units)| Some((&**name, text(name, *units)?))).collect()
+    };
+    for (key, sum) in [
+        ("prodUsage", &sums.prod_usage),
+        ("nodeDelta", &sums.node_delta),
+        ("prodDelta", &sums.prod_delta),
+        ("nodeEstimated", &sums.node_estimated),
+    ] {
+        page[key] = json!(amounts(sum));
+    }
+    for (key, pods) in [
+        ("nodeDeltaPods", &sums.node_delta_pods),
+        ("prodDeltaPods", &sums.prod_delta_pods),
+        ("nodeEstimatedPods", &sums.node_estimated_pods),
+    ] {
+        if !pods.is_empty() {
+            page[key] = json!(pods);
+        }
+    }
+    Some(page)
+}
+
 fn allowed_pods(allowed: i64, used: usize) -> usize {
     usize::try_from(allowed).unwrap_or(0).saturating_sub(used)
 }
@@ -247,59 +287,52 @@ pub(super) fn census(engine: &Engine) -> Value {
 }
 
 #[cfg(test)]
+mod listings;
+
+#[cfg(test)]
 mod tests {
-    use super::*;
     use koord_engine::engine::Options;
     use koord_engine::profile::Profile;
+    use koord_engine::profile::expand::Enabled;
+    use koord_engine::profile::point::Point;
 
-    /// A node with a pod, and a pod that waits.
-    fn engine() -> Engine {
-        let mut engine = Engine::new(&Options::new(vec![Profile::standard("s")])).unwrap();
-        let resources = json!({"requests": {"cpu": "1500m", "memory": "1Gi", "example.com/x": "2"},
-            "limits": {"cpu": "2"}});
+    use super::*;
+
+    fn engine(profile: Profile) -> Engine {
+        let mut engine = Engine::new(&Options::new(vec![profile])).unwrap();
+        let requests = json!({"requests": {"cpu": "4"}});
+        let scheduled =
+            json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2024-01-01T12:00:00Z"}]);
         for input in [
-            json!({"type": "node", "object": {"metadata": {"name": "n1"},
-                "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}}}),
-            json!({"type": "pod", "object": {"metadata": {"name": "a", "namespace": "d", "uid": "u-a",
-                "resourceVersion": "7"}, "spec": {"nodeName": "n1", "schedulerName": "s", "priority": 9,
-                "overhead": {"cpu": "250m", "memory": "1Ki"}, "containers": [{"name": "c", "resources": resources}]}}}),
-            json!({"type": "pod", "object": {"metadata": {"name": "b", "namespace": "d", "uid": "u-b",
-                "resourceVersion": "8"}, "spec": {"schedulerName": "other",
-                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}}),
+            json!({"type": "node", "object": {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8"}}}}),
+            json!({"type": "nodeMetric", "object": {"metadata": {"name": "n"}, "status": {
+                "updateTime": "2024-01-01T12:00:00Z", "nodeMetric": {"nodeUsage": {"resources": {"cpu": "1"}}}}}}),
+            json!({"type": "pod", "object": {"metadata": {"name": "p", "namespace": "d", "uid": "u"},
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": requests}]},
+                "status": {"conditions": scheduled}}}),
         ] {
-            engine.take(Time::from_seconds(1_700_000_000), serde_json::from_value(input).unwrap());
+            engine.take(Time::from_seconds(1_704_110_400), serde_json::from_value(input).unwrap());
         }
         engine
     }
 
     #[test]
-    fn requests_and_limits_of_every_pod_are_shown() {
-        let page = resources(&engine());
-        let line = |what: &str, pod: &str, node: &str, scheduler: &str, priority: i32, rest: &str| {
-            format!(
-                "kube_pod_resource_{what}{{namespace=\"d\",pod=\"{pod}\",node=\"{node}\",scheduler=\"{scheduler}\",\
-                 priority=\"{priority}\",{rest}"
-            )
-        };
-        let mut found: Vec<&str> = page.lines().filter(|line| !line.starts_with('#')).collect();
-        found.sort_unstable();
-        let mut want = vec![
-            line("request", "a", "n1", "s", 9, "resource=\"cpu\",unit=\"cores\"} 1.75"),
-            line("request", "a", "n1", "s", 9, "resource=\"memory\",unit=\"bytes\"} 1073742848"),
-            line("request", "a", "n1", "s", 9, "resource=\"example.com/x\",unit=\"\"} 2"),
-            line("limit", "a", "n1", "s", 9, "resource=\"cpu\",unit=\"cores\"} 2.25"),
-            line("request", "b", "", "other", 0, "resource=\"cpu\",unit=\"cores\"} 1"),
-        ];
-        want.sort_unstable();
-        assert_eq!(found, want);
-    }
-
-    #[test]
-    fn a_census_names_everything() {
-        let engine = engine();
-        let want = json!({"nodes": {"n1": "n1"}, "pods": {"u-a": "d/a", "u-b": "d/b"}, "sumsAreRight": true});
-        assert_eq!(census(&engine), want);
-        assert_eq!(engine.revision_of("d", "b"), Some("8"));
-        assert_eq!(engine.revision_of("d", "c"), None);
+    fn what_load_awareness_has_counted() {
+        assert_eq!(load(&engine(Profile::standard("s")), "n"), None, "it is off");
+        let mut profile = Profile::standard("s");
+        profile.points[Point::Filter].push(Enabled { plugin: "LoadAwareScheduling", weight: 1 });
+        let engine = engine(profile);
+        assert_eq!(load(&engine, "nobody"), Some(json!({})));
+        let expected = json!({"cpu": "3400m", "memory": "200Mi"});
+        assert_eq!(
+            load(&engine, "n"),
+            Some(json!({
+                "pods": [{"timestamp": "2024-01-01T12:00:00Z",
+                    "pod": {"metadata": {"namespace": "d", "name": "p", "uid": "u"}}}],
+                "prodUsage": {"cpu": "0", "memory": "0"},
+                "nodeDelta": expected, "prodDelta": expected, "nodeEstimated": expected,
+                "nodeDeltaPods": ["d/p"], "prodDeltaPods": ["d/p"], "nodeEstimatedPods": ["d/p"],
+            }))
+        );
     }
 }

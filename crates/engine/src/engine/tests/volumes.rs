@@ -88,7 +88,7 @@ fn news_that_outrun_the_answer_are_not_lost() {
 #[test]
 fn a_binding_that_fails_gives_the_volume_back() {
     type Ends = fn(&mut Lab);
-    let cases: [(&str, Ends); 3] = [
+    let cases: [(&str, Ends); 4] = [
         (
             "running PreBind plugin \"VolumeBinding\": binding volumes: ClaimRef got reset for pv \"v\"",
             |lab| {
@@ -99,6 +99,16 @@ fn a_binding_that_fails_gives_the_volume_back() {
         ("running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded", |lab| {
             lab.outcome("p", Outcome::Prepared);
             lab.tick(599);
+            assert_eq!(lab.said(), [""; 0]);
+            lab.tick(1);
+        }),
+        ("running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded", |lab| {
+            lab.outcome("p", Outcome::Prepared);
+            lab.tick(100);
+            // The clock is set back by a year.
+            lab.now = lab.now - std::time::Duration::from_secs(365 * 86_400);
+            lab.tick(0);
+            lab.tick(499);
             assert_eq!(lab.said(), [""; 0]);
             lab.tick(1);
         }),

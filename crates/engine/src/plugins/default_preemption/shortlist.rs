@@ -91,6 +91,10 @@ impl Shortlist {
         Shortlist { wanted, all: keeps_all.then(Vec::new), plain: 0, violating: 0, best: None }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.best.is_none()
+    }
+
     /// Enough were found, and one of them breaks no budget.
     pub(super) fn is_full(&self) -> bool {
         self.plain > 0 && self.plain + self.violating >= self.wanted
