@@ -184,13 +184,14 @@ fn told(note: Note) -> Told {
     }
 }
 
-fn reference(pod: &Subject) -> ObjectReference {
+fn reference(about: &Subject) -> ObjectReference {
+    let is_node = about.is_node();
     ObjectReference {
         api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(pod.key.namespace.to_string()),
-        name: Some(pod.key.name.to_string()),
-        uid: Some(pod.uid.to_string()),
+        kind: Some(if is_node { "Node" } else { "Pod" }.to_owned()),
+        namespace: (!is_node).then(|| about.key.namespace.to_string()),
+        name: Some(about.key.name.to_string()),
+        uid: Some(about.uid.to_string()),
         ..ObjectReference::default()
     }
 }

@@ -247,7 +247,10 @@ impl Shared {
             Command::PatchStatus(patch) => status::patch(self, &patch).await,
             Command::Preempt(order) => {
                 let owed = self.owe(&order.preemptor.uid, |message| Outcome::PreemptFailed { message });
-                owed.pay(match preempt::preempt(self, &order).await {
+                let begun = Instant::now();
+                let result = preempt::preempt(self, &order).await;
+                self.metrics.preemption_took(result.is_ok(), begun.elapsed());
+                owed.pay(match result {
                     Ok(()) => Outcome::Preempted,
                     Err(message) => Outcome::PreemptFailed { message },
                 });

@@ -14,6 +14,7 @@ use crate::config::{self, LoadError, SchedulerConfig};
 use crate::flags::{self, Options, OptionsError, Request};
 
 mod assemble;
+mod barrier;
 mod servers;
 
 pub use assemble::{Ending, Running, Setup, StartError, start};

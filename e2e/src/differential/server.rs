@@ -180,11 +180,11 @@ impl Talk {
         self.send("PATCH", &path, "application/merge-patch+json", patch).await
     }
 
-    /// Replaces a node, its status included.
-    pub async fn replace_node(&self, node: &Value) -> Result<Value> {
+    /// Replaces a node: first its status, then the rest. Returns it after each.
+    pub async fn replace_node(&self, node: &Value) -> Result<[Value; 2]> {
         let path = format!("/api/v1/nodes/{}", name(node));
-        self.send("PUT", &format!("{path}/status"), "application/json", node).await?;
-        self.send("PUT", &path, "application/json", node).await
+        let first = self.send("PUT", &format!("{path}/status"), "application/json", node).await?;
+        Ok([first, self.send("PUT", &path, "application/json", node).await?])
     }
 
     /// Deletes it at once; one that is not there is fine.

@@ -4,14 +4,16 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use koord_sandbox::cluster::{Cluster, Options};
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use serde_json::{Value, json};
 
 /// Far more than any step takes; only a machine that is badly overloaded gets there.
-const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 /// Asks again and again until there is an answer.
 pub(crate) async fn eventually<T, F>(what: &str, mut ask: impl FnMut() -> F) -> Result<T>
@@ -53,6 +55,23 @@ impl Place {
                 result => _ = result?,
             }
         }
+        Ok(())
+    }
+
+    /// Lets a lease end soon whose holder is no more.
+    pub(crate) async fn end_lease(&self, name: &str) -> Result<()> {
+        self.change_lease(name, &json!({"leaseDurationSeconds": 1})).await
+    }
+
+    /// Gives a lease to somebody else.
+    pub(crate) async fn take_lease(&self, name: &str) -> Result<()> {
+        self.change_lease(name, &json!({"holderIdentity": "somebody-else"})).await
+    }
+
+    async fn change_lease(&self, name: &str, spec: &Value) -> Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
+        let patch = Patch::Merge(json!({"spec": spec}));
+        leases.patch(name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 

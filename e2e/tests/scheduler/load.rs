@@ -40,7 +40,7 @@ fn pinned(name: &str, node: &str) -> Result<k8s_openapi::api::core::v1::Pod> {
 
 pub(crate) async fn busy_nodes_are_avoided(place: &Place) -> Result<()> {
     make_nodes(place, "load", 2).await?;
-    let ours = Ours::start_with(place, "load", "lease-load", PLUGINS).await?;
+    let ours = Ours::start_with(place, "load", "lease-load", PLUGINS, &[]).await?;
     measure(place, "load-0", "3900m").await?;
     measure(place, "load-1", "200m").await?;
     // What was told must have arrived before anything is placed.

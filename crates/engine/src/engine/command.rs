@@ -23,7 +23,7 @@ pub enum Command {
     Warn(String),
 }
 
-/// Which pod a command is about.
+/// Which pod a command is about; an event can also be about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub key: PodKey,
@@ -33,6 +33,15 @@ pub struct Subject {
 impl Subject {
     pub fn of(pod: &Pod) -> Subject {
         Subject { key: pod.key.clone(), uid: pod.uid.clone() }
+    }
+
+    /// A node, which has no namespace.
+    pub fn node(name: &str, uid: &str) -> Subject {
+        Subject { key: PodKey { namespace: "".into(), name: name.into() }, uid: uid.into() }
+    }
+
+    pub fn is_node(&self) -> bool {
+        self.key.namespace.is_empty()
     }
 }
 

@@ -33,8 +33,8 @@ impl Delta {
             None => self.added.push(pod.clone()),
         }
         self.requested += &pod.class.requests.amounts;
-        self.nonzero_cpu_milli += pod.class.requests.nonzero_cpu_milli;
-        self.nonzero_memory += pod.class.requests.nonzero_memory;
+        self.nonzero_cpu_milli = self.nonzero_cpu_milli.saturating_add(pod.class.requests.nonzero_cpu_milli);
+        self.nonzero_memory = self.nonzero_memory.saturating_add(pod.class.requests.nonzero_memory);
     }
 
     /// A pod less.
@@ -44,8 +44,8 @@ impl Delta {
             None => self.removed.push(pod.clone()),
         }
         self.requested -= &pod.class.requests.amounts;
-        self.nonzero_cpu_milli -= pod.class.requests.nonzero_cpu_milli;
-        self.nonzero_memory -= pod.class.requests.nonzero_memory;
+        self.nonzero_cpu_milli = self.nonzero_cpu_milli.saturating_sub(pod.class.requests.nonzero_cpu_milli);
+        self.nonzero_memory = self.nonzero_memory.saturating_sub(pod.class.requests.nonzero_memory);
     }
 
     fn pods(&self) -> i64 {
@@ -82,13 +82,13 @@ impl<'a> NodeView<'a> {
     }
 
     pub fn nonzero_cpu_milli(&self) -> i64 {
-        self.cluster.columns.nonzero_cpu[self.row.index()]
-            + self.delta.map_or(0, |delta| delta.nonzero_cpu_milli)
+        let counted = self.cluster.columns.nonzero_cpu[self.row.index()];
+        counted.saturating_add(self.delta.map_or(0, |delta| delta.nonzero_cpu_milli))
     }
 
     pub fn nonzero_memory(&self) -> i64 {
-        self.cluster.columns.nonzero_memory[self.row.index()]
-            + self.delta.map_or(0, |delta| delta.nonzero_memory)
+        let counted = self.cluster.columns.nonzero_memory[self.row.index()];
+        counted.saturating_add(self.delta.map_or(0, |delta| delta.nonzero_memory))
     }
 
     /// The pods there, or supposed to be there.

@@ -316,6 +316,7 @@ impl World {
 
     /// Both ways must agree; then the pod is placed.
     fn place(&mut self, pod: &Arc<Pod>) {
+        self.cluster.tidy();
         self.cluster.attend(&pod.class);
         let (asked, remembered) = (self.attempt(pod, false), self.attempt(pod, true));
         match (asked, remembered) {
@@ -376,6 +377,27 @@ proptest! {
         }
         steps.iter().for_each(|step| world.take(step));
     }
+}
+
+#[test]
+fn a_class_that_comes_again_gets_a_standing() {
+    let mut world = World::new();
+    for name in 0..NODES {
+        world.take(&Step::Node { name, zone: 1 + name % 3, kind: 0 });
+    }
+    for (what, template, standings) in [
+        ("like no other", 0, 0),
+        ("met for the first time", 3, 0),
+        ("met again", 3, 1),
+        ("and again", 3, 1),
+        ("with a wish that states cannot tell", 9, 2),
+        ("like no other, after all this", 1, 2),
+    ] {
+        let pod = u8::try_from(world.placed).unwrap();
+        world.take(&Step::Place { pod, template, size: 10 + 3 * pod + 1 });
+        assert_eq!(world.memory.standings.len(), standings, "{what}");
+    }
+    assert_eq!(world.placed, 6);
 }
 
 proptest! {
