@@ -18,11 +18,13 @@ use crate::intern::{Names, Sym};
 use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
 use crate::profile::args::DefaultConstraints;
+use crate::time::Time;
 
 pub mod budgets;
 pub mod columns;
 pub mod domains;
 mod ledger;
+pub mod load;
 pub mod matching;
 mod node;
 pub mod order;
@@ -34,6 +36,7 @@ pub mod workloads;
 pub use budgets::Budgets;
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
+pub use load::Loads;
 pub use node::{Node, Standing, TaintSet};
 pub use storage::{Storage, StorageChange};
 
@@ -71,6 +74,7 @@ pub struct Cluster {
     budgets: Budgets,
     preempting: preempting::Preempting,
     storage: storage::Storage,
+    loads: Loads,
     log: ChangeLog,
     wishes: Vec<Wish>,
 }
@@ -207,7 +211,9 @@ impl Cluster {
             self.domains.set_node(row, &self.nodes[row.index()], &self.names);
             self.matching.shift(row, 1, &self.domains);
         }
-        self.columns.set_node(row, &allocatable, &self.nodes[row.index()], &self.resources);
+        let node = &self.nodes[row.index()];
+        self.columns.set_node(row, &allocatable, node, &self.resources);
+        self.loads.books_mut().iter_mut().for_each(|book| book.set_node(row, node));
         match is_new {
             true => self.order.add(row, &new_zone),
             false if old_zone != new_zone => self.order.move_to(row, &old_zone, &new_zone),
@@ -232,6 +238,7 @@ impl Cluster {
         let pods = std::mem::take(&mut node.pods);
         *node = Node { name: node.name.clone(), pods, ..Node::default() };
         self.columns.clear_node(row);
+        self.loads.books_mut().iter_mut().for_each(|book| book.clear_node(row));
         self.touch(row);
         self.drop_ghost(row);
         true
@@ -245,6 +252,7 @@ impl Cluster {
         let row = self.free.pop().unwrap_or_else(|| {
             self.nodes.push(Node::default());
             self.columns.grow();
+            self.loads.books_mut().iter_mut().for_each(load::Book::grow);
             Row::from_index(self.nodes.len() - 1)
         });
         self.nodes[row.index()] = Node { name: name.into(), ..Node::default() };
@@ -252,10 +260,10 @@ impl Cluster {
         row
     }
 
-    /// A ghost without pods is nothing.
+    /// A ghost without pods and measurements is nothing.
     fn drop_ghost(&mut self, row: Row) {
         let node = &self.nodes[row.index()];
-        if !node.is_real && node.pods.all.is_empty() {
+        if !node.is_real && node.pods.all.is_empty() && !self.loads.has_metric(row) {
             self.rows.remove(&node.name);
             self.nodes[row.index()] = Node::default();
             self.columns.clear_row(row);
@@ -290,6 +298,20 @@ impl Cluster {
 
     /// Follows everything that placing a pod of this class depends on. To be called before an attempt.
     pub fn attend(&mut self, class: &Arc<Class>) {
+        if !self.matching.is_attended(class) {
+            self.follow_own(class);
+            self.matching.set_attended(class);
+        }
+        // What a pod's class asks about stays followed, so a spread that was known before needs nothing.
+        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
+            for constraint in &spread.constraints {
+                self.follow(&constraint.pods, constraint.topology_key);
+            }
+        }
+        self.matching.meant_by(class, &self.names);
+    }
+
+    fn follow_own(&mut self, class: &Class) {
         let preferred = class.preferred_pods.iter().map(|weighted| &weighted.term);
         for term in class.anti_affinity.iter().chain(preferred) {
             self.follow(&term.pods, term.topology_key);
@@ -302,13 +324,14 @@ impl Cluster {
         for constraint in &class.spread {
             self.follow(&constraint.pods, constraint.topology_key);
         }
-        // What is followed once is followed for good, so a spread that was known before needs nothing.
-        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
-            for constraint in &spread.constraints {
-                self.follow(&constraint.pods, constraint.topology_key);
-            }
+    }
+
+    /// Drops what is followed and nobody asks about any more, now and then. To be called between attempts.
+    pub fn tidy(&mut self) {
+        if self.matching.is_full() {
+            self.matching.sweep(|class| self.workloads.sets_of(class));
+            self.domains.retain(|key| self.matching.counts_by(key));
         }
-        self.matching.meant_by(class, &self.names);
     }
 
     /// What is followed now, for `stop_following`.
@@ -402,13 +425,14 @@ impl Cluster {
     }
 
     /// Puts a pod's amounts on its row.
-    fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
+    fn occupy(&mut self, row: Row, pod: &Arc<Pod>, since: Time) {
         self.count_matches(row, pod, 1);
         self.columns.add(row, &pod.class.requests, 1, &self.resources);
         self.storage.count_uses(row, &pod.class, true);
         let pods = &mut self.nodes[row.index()].pods;
         pods.add(pod);
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
+        self.loads.books_mut().iter_mut().for_each(|book| book.add_pod(row, pod, since));
         self.touch(row);
     }
 
@@ -425,6 +449,7 @@ impl Cluster {
             self.columns.recount(row, left, &self.resources);
         }
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
+        self.loads.books_mut().iter_mut().for_each(|book| book.remove_pod(row, &pod.uid));
         self.touch(row);
         self.drop_ghost(row);
     }

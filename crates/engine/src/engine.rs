@@ -14,6 +14,7 @@ mod explain;
 mod failure;
 pub mod handlers;
 pub mod input;
+pub mod measure;
 mod objects;
 mod options;
 mod pods;
@@ -66,6 +67,7 @@ pub struct Engine {
     handlers: handlers::Handlers,
     extenders: Vec<Box<dyn Extender>>,
     dumps: dump::Dumps,
+    measuring: measure::Measuring,
 }
 
 /// What preemption did, for metrics; the owner takes it.
@@ -90,6 +92,8 @@ pub struct Attempted {
     /// Nodes that passed, with their totals; no totals when only one passed, and none at all when the choice was made
     /// from memory.
     pub feasible: Vec<(Row, i64)>,
+    /// How many passed, in any case.
+    pub feasible_count: usize,
     pub verdict: Verdict,
     /// What [`Engine::set_dumps`] asked for.
     pub dumped: Option<Box<dump::Dumped>>,
@@ -131,10 +135,14 @@ impl Engine {
             plugins: Default::default(),
             waiting: HashMap::new(),
             others: HashMap::new(),
+            hint_times: None,
         };
         for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
             let defaults = &profile.args.pod_topology_spread.default_constraints;
             world.cluster.set_default_spread(&profile.scheduler_name, defaults);
+        }
+        for framework in &world.frameworks {
+            framework.loads().for_each(|settings| world.cluster.follow_load(settings));
         }
         let profiles = world.queue_profiles();
         let memories = world.frameworks.iter().map(|_| Memory::default()).collect();
@@ -162,12 +170,23 @@ impl Engine {
             handlers: handlers::Handlers::default(),
             extenders: Vec::new(),
             dumps: dump::Dumps::default(),
+            measuring: measure::Measuring::default(),
         }
     }
 
     /// Something happened.
     pub fn take(&mut self, now: Time, input: Input) {
+        let begun = self.measuring.begin(&input);
+        // What an attempt or an outcome told the queue is not this one's.
+        self.queue.take_event();
         self.observe(now);
+        self.pass_time(now);
+        self.hear(now, input);
+        self.fulfil_wishes(now);
+        self.end_event(begun);
+    }
+
+    fn hear(&mut self, now: Time, input: Input) {
         match input {
             Input::Pod { object } => self.pod_is(now, &object),
             Input::PodGone { uid, .. } => self.pod_is_gone(now, &uid),
@@ -184,6 +203,8 @@ impl Engine {
                 self.queue.tick(&mut self.world, now);
                 self.expire(now);
             }
+            Input::NodeMetric { object } => self.node_is_measured(now, &object),
+            Input::NodeMetricGone { name } => self.node_metric_is_gone(now, &name),
             Input::Budget { object } => self.world.cluster.set_budget(&object),
             Input::BudgetGone { namespace, name } => {
                 self.world.cluster.remove_budget(&namespace, &name);
@@ -201,7 +222,6 @@ impl Engine {
                 self.storage_changed(now, change);
             }
         }
-        self.fulfil_wishes(now);
     }
 
     /// Lets somebody have a say about failed attempts: before the default handler, which they can replace, or after it.
@@ -224,7 +244,8 @@ impl Engine {
 
     /// When to send a tick though nothing else happens; none when nothing waits for the time.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
-        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).min()
+        let opening = self.world.cluster.next_opening().filter(|_| self.queue.pending().unschedulable > 0);
+        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).chain(opening).min()
     }
 
     /// Whether `step` has something to try.

@@ -12,14 +12,15 @@ pub mod parts;
 pub mod plugin_set;
 pub mod sieve;
 pub mod status;
+pub mod timing;
 pub mod view;
 
 pub use cycle::{Cycle, Slot, Slots};
 pub use hooks::{
-    Change, Demand, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter,
+    Agreement, Change, Demand, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter,
     PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Prefer, Preparation, Reserve,
     Scope, Score, wakes_if,
 };
 pub use sieve::Sieve;
-pub use status::{Code, Facts, PluginName, Reason, Status};
+pub use status::{Code, Facts, LoadFacts, PluginName, Reason, Status};
 pub use view::{Delta, NodeView};

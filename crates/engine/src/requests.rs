@@ -26,6 +26,8 @@ pub struct Requests {
     /// for the pod as a whole.
     pub scored_cpu_milli: i64,
     pub scored_memory: i64,
+    /// What it may use at most, where it says so. Only told of, for metrics.
+    pub limits: ResourceVector,
 }
 
 type WireList = BTreeMap<String, WireQuantity>;
@@ -71,8 +73,36 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
         nonzero_memory: nonzero.get(ResourceId::MEMORY),
         scored_cpu_milli: scored.get(ResourceId::CPU).saturating_add(overhead.get(ResourceId::CPU)),
         scored_memory: scored.get(ResourceId::MEMORY).saturating_add(overhead.get(ResourceId::MEMORY)),
+        limits: limits_of(spec, &overhead, table),
         amounts,
     }
+}
+
+/// Sums a pod's limits. A container without one adds nothing, and overhead counts only beside a limit.
+pub fn limits(pod: &Pod, table: &mut ResourceTable) -> ResourceVector {
+    let Some(spec) = &pod.spec else { return ResourceVector::new() };
+    let overhead = vector_of(spec.overhead.as_ref(), table);
+    limits_of(spec, &overhead, table)
+}
+
+fn limits_of(spec: &PodSpec, overhead: &ResourceVector, table: &mut ResourceTable) -> ResourceVector {
+    let mut limits = aggregate(spec, |container| {
+        let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+        vector_of(limits, table)
+    });
+    let level = spec.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    for (name, amount) in level.into_iter().flatten().filter(|(name, _)| is_for_pods(name)) {
+        let Ok(amount) = Quantity::try_from(amount) else { continue };
+        let id = table.intern(name);
+        limits.set(id, id.units(amount));
+    }
+    for (id, units) in overhead.iter() {
+        let limit = limits.get(id);
+        if limit != 0 {
+            limits.set(id, limit.saturating_add(units));
+        }
+    }
+    limits
 }
 
 /// The larger of all running containers together and any moment of the init phase.

@@ -1,6 +1,6 @@
 //! Events for users: none is lost, and none stands in the way of a binding.
 //!
-//! [`Notes::tell`] never waits. [`Worker`] sends: one at a time while bindings are on their way, for both cost the API
+//! [`Notes::tell`] never waits. [`Worker`] sends: now and then one while bindings are on their way, for both cost the API
 //! server the same, and many at a time when it is quiet, when too many wait, or when we stop. Repeats become a series,
 //! as kube-scheduler's do.
 
@@ -30,6 +30,9 @@ const AT_ONCE: usize = 16;
 /// So many writes on their way are busy times, and so many are quiet.
 const BUSY: usize = 32;
 const QUIET: usize = 4;
+
+/// The time between one event and the next in busy times.
+const TRICKLE: Duration = Duration::from_millis(20);
 
 /// client-go's patience with a server that cannot be reached.
 const TRIES_MAX: u32 = 12;
@@ -115,9 +118,12 @@ impl Worker {
                 let uid = waiting.note.about.uid.clone();
                 self.busy.insert(uid.clone());
                 let verdict = self.judge(waiting);
-                let client = self.client.clone();
+                let (client, load) = (self.client.clone(), self.load.clone());
                 sending.push(async move {
                     send(&client, verdict, stop).await;
+                    if width(&load, stop.is_cancelled()) == 1 {
+                        let _ = tokio::time::timeout(TRICKLE, stop.cancelled()).await;
+                    }
                     uid
                 });
                 continue;

@@ -26,7 +26,12 @@ pub struct Columns {
     scalars: Vec<(ResourceId, Amounts)>,
     /// How many real rows are cordoned: mostly none, and then nobody looks.
     unschedulable_count: usize,
+    /// A pod that was counted asked for less than nothing, or for so much that a sum may have been cut off.
+    has_odd_sums: bool,
 }
+
+/// A thousand pods of a node that ask for so much each stay below what a sum can hold.
+const AMOUNT_MAX: i64 = 1 << 53;
 
 /// What there is of one resource and what is taken, per row.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +69,12 @@ impl Columns {
 
     pub fn has_unschedulable(&self) -> bool {
         self.unschedulable_count > 0
+    }
+
+    /// Whether what is requested on a row may be less than what the pods there ask for. Once so, for good: that
+    /// never happens but by objects that no API server lets through.
+    pub fn has_odd_sums(&self) -> bool {
+        self.has_odd_sums
     }
 
     pub(super) fn grow(&mut self) {
@@ -128,6 +139,7 @@ impl Columns {
         let at = row.index();
         // The number of pods is counted, whatever one may ask for under that name.
         for (id, units) in requests.amounts.iter().filter(|(id, _)| *id != ResourceId::PODS) {
+            self.has_odd_sums |= !(0..=AMOUNT_MAX).contains(&units);
             if let Some(amounts) = self.amounts_mut(id, table) {
                 amounts.requested[at] = amounts.requested[at].saturating_add(units.saturating_mul(times));
             }

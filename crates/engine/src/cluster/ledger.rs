@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{Cluster, Row};
 use crate::pod::Pod;
+use crate::time::Time;
 
 /// How sure we are of a pod's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Held {
     pub pod: Arc<Pod>,
     pub row: Row,
     pub life: Life,
+    /// When it was scheduled: as the API says, else when we first heard of it there.
+    pub since: Time,
 }
 
 /// What was not as expected; the ledger is right all the same.
@@ -70,7 +73,7 @@ impl Cluster {
         if self.pods.held.contains_key(&pod.uid) {
             return Err(Conflict::AlreadyCounted(pod.key.to_string()));
         }
-        self.hold(pod, row, Life::Assumed);
+        self.hold(pod, row, Life::Assumed, None);
         Ok(())
     }
 
@@ -96,20 +99,19 @@ impl Cluster {
                 actual: pod.node.to_string(),
             }),
             Some(held)
-                if held.life == Life::Confirmed
-                    && Arc::ptr_eq(&held.pod.class, &pod.class)
-                    && held.pod.is_deleting == pod.is_deleting =>
+                if Arc::ptr_eq(&held.pod.class, &pod.class) && held.pod.is_deleting == pod.is_deleting =>
             {
-                // The amounts are the same; only the record is new.
+                // What is counted is the same; only the record is new, and that we are sure now.
                 self.replace_record(pod, row);
                 return None;
             }
             _ => None,
         };
+        let known = self.pods.held.get(&pod.uid).filter(|held| held.row == row).map(|held| held.since);
         self.release(&pod.uid.clone());
         // Releasing may have dropped the last pod of a ghost, and its row with it.
         let row = self.row_for(&pod.node);
-        self.hold(pod, row, Life::Confirmed);
+        self.hold(pod, row, Life::Confirmed, known);
         conflict
     }
 
@@ -121,17 +123,36 @@ impl Cluster {
         true
     }
 
-    fn hold(&mut self, pod: Arc<Pod>, row: Row, life: Life) {
-        self.occupy(row, &pod);
+    fn hold(&mut self, pod: Arc<Pod>, row: Row, life: Life, known: Option<Time>) {
+        let since = self.since(&pod, known);
+        self.occupy(row, &pod, since);
         self.pods.assumed += usize::from(life == Life::Assumed);
-        self.pods.held.insert(pod.uid.clone(), Held { pod, row, life });
+        self.pods.held.insert(pod.uid.clone(), Held { pod, row, life, since });
     }
 
+    // Differs: for a pod that never says when it was scheduled, upstream begins anew with every change of a condition,
+    // so that it stays in flight.
+    fn since(&self, pod: &Pod, known: Option<Time>) -> Time {
+        let told = pod.scheduled.map(|at| Time::from_seconds(at.get()));
+        told.or(known).unwrap_or_else(|| self.loads.now())
+    }
+
+    /// The row is marked as changed only where the time counts: attempts look at the classes of pods on nodes.
     fn replace_record(&mut self, pod: Arc<Pod>, row: Row) {
         self.nodes[row.index()].pods.replace(&pod);
-        self.touch(row);
+        let since = self.since(&pod, self.held(&pod.uid).map(|held| held.since));
+        let mut is_booked = false;
+        for book in self.loads.books_mut() {
+            is_booked = true;
+            book.remove_pod(row, &pod.uid);
+            book.add_pod(row, &pod, since);
+        }
+        if is_booked {
+            self.touch(row);
+        }
         if let Some(held) = self.pods.held.get_mut(&pod.uid) {
-            held.pod = pod;
+            self.pods.assumed -= usize::from(held.life == Life::Assumed);
+            *held = Held { pod, row, life: Life::Confirmed, since };
         }
     }
 }

@@ -3,6 +3,7 @@
 mod bad_input;
 mod extenders;
 mod history;
+mod load;
 mod points;
 mod preemption;
 mod volumes;

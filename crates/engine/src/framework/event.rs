@@ -123,6 +123,11 @@ pub enum Resource {
 }
 
 impl Resource {
+    /// NodeMetrics, under their full name.
+    pub fn node_metrics() -> Resource {
+        Resource::Custom("nodemetrics.v1alpha1.slo.koordinator.sh".into())
+    }
+
     /// Whether a registration for this resource covers an event of `other`.
     pub(crate) fn covers(&self, other: &Resource) -> bool {
         match self {
@@ -181,6 +186,11 @@ impl Event {
     /// An update of a waiting pod that is none of the specific ones.
     pub const fn unscheduled_pod_update() -> Event {
         Event::new(Resource::UnscheduledPod, Action::UPDATE)
+    }
+
+    /// A pod that waited for a node is gone.
+    pub const fn unscheduled_pod_delete() -> Event {
+        Event::new(Resource::UnscheduledPod, Action::DELETE)
     }
 
     /// Everything may have changed.

@@ -9,6 +9,7 @@ use super::event::Event;
 use super::hint::{Hint, Registration};
 use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
+use crate::cluster::load::Settings;
 use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
@@ -29,6 +30,8 @@ pub struct Hooks {
     pub reserve: Option<Arc<dyn Reserve>>,
     pub permit: Option<Arc<dyn Permit>>,
     pub pre_bind: Option<Arc<dyn PreBind>>,
+    /// How it wants the load of nodes to be followed.
+    pub load: Option<Arc<Settings>>,
     /// Which events may lift its refusals; none declared means any may.
     pub interest: Option<Vec<Registration<HintFn>>>,
 }
@@ -57,6 +60,12 @@ impl Hooks {
         reserve: Reserve,
         permit: Permit,
         pre_bind: PreBind
+    }
+
+    /// Has a book of the load of nodes kept in the cluster.
+    pub fn follows_load(mut self, settings: Arc<Settings>) -> Hooks {
+        self.load = Some(settings);
+        self
     }
 
     /// Declares the events that may lift its refusals.
@@ -131,6 +140,14 @@ pub struct PostFilterInput<'a> {
     /// The node that the pod is promised now.
     pub nominated_row: Option<Row>,
     pub now: Time,
+    /// Others who have to agree before room is made; none when nobody is asked.
+    pub agreement: Option<&'a dyn Agreement>,
+}
+
+/// Others who choose among the nodes where room can be made, before the best of them is taken.
+pub trait Agreement {
+    /// What is left of the candidates, maybe with other victims; an error is the whole text.
+    fn agree(&self, candidates: Vec<Preemption>) -> Result<Vec<Preemption>, String>;
 }
 
 /// What a PostFilter plugin answers.
@@ -264,9 +281,9 @@ pub enum Preparation {
 pub trait PreFilter: Send + Sync {
     fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status>;
 
-    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` reads: it
-    /// neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
-    fn only_serves_filter(&self, _class: &Class) -> bool {
+    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` and `help`
+    /// read: it neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
+    fn only_serves(&self, _class: &Class) -> bool {
         false
     }
 
@@ -288,6 +305,8 @@ pub trait Prefer: Send + Sync {
 pub enum Demand {
     /// On none of them: the node object alone decides.
     Nothing,
+    /// On none of them either, though its refusals do not tell (they are `Unschedulable`, not `Unresolvable`).
+    Fixed,
     /// Only on whether they leave room for one pod more and for these amounts, all above zero. Refusals for lack of
     /// the same of them read alike.
     Room(Vec<(ResourceId, i64)>),

@@ -72,6 +72,7 @@ impl Score for ImageLocality {
                 class: class.clone(),
                 keys: Keys::default(),
                 sizes: Vec::new(),
+                without: None,
             })),
         }
     }
@@ -83,6 +84,8 @@ struct Images {
     /// Sizes of the images, in the order of the class; -1 for one that is not there.
     keys: Keys<Vec<i64>>,
     sizes: Vec<i64>,
+    /// The key of a node that has none of them, once one was met.
+    without: Option<u32>,
 }
 
 impl Follower for Images {
@@ -95,14 +98,18 @@ impl Follower for Images {
     }
 
     fn key(&mut self, cluster: &Cluster, row: Row) -> u32 {
-        self.sizes.clear();
         if self.is_idle(cluster) {
-            self.sizes.resize(self.class.images.len(), -1);
-        } else {
-            let node = cluster.node(row);
-            self.sizes.extend(self.class.images.iter().map(|name| node.image_size(*name).unwrap_or(-1)));
+            let (keys, images) = (&mut self.keys, self.class.images.len());
+            return *self.without.get_or_insert_with(|| keys.number(&vec![-1; images]));
         }
+        let node = cluster.node(row);
+        self.sizes.clear();
+        self.sizes.extend(self.class.images.iter().map(|name| node.image_size(*name).unwrap_or(-1)));
         self.keys.number(&self.sizes)
+    }
+
+    fn is_uniform(&self, cluster: &Cluster) -> bool {
+        self.is_idle(cluster)
     }
 
     fn forget(&mut self, _row: Row) {}

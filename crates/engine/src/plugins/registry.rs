@@ -6,10 +6,11 @@ use koord_api::selector::{NodeSelector, PreferredTerms};
 
 use super::{
     balanced_allocation, default_preemption, dynamic_resources, image_locality, inter_pod_affinity,
-    node_affinity, node_name, node_ports, node_resources_fit, node_resources_fit_plus, node_unschedulable,
-    node_volume_limits, pod_topology_spread, scarce_resource_avoidance, scheduling_gates, scheduling_hint,
-    taint_toleration, volume_binding, volume_restrictions, volume_zone,
+    load_aware, node_affinity, node_name, node_ports, node_resources_fit, node_resources_fit_plus,
+    node_unschedulable, node_volume_limits, pod_topology_spread, scarce_resource_avoidance, scheduling_gates,
+    scheduling_hint, taint_toleration, volume_binding, volume_restrictions, volume_zone,
 };
+use crate::framework::timing::Timing;
 use crate::framework::{Hooks, PluginName};
 use crate::profile::Profile;
 use crate::profile::args::{self, Args};
@@ -51,6 +52,7 @@ pub fn framework(profile: &Profile, manner: Manner) -> Framework {
             _ => manner.sampling,
         },
         ties: manner.ties,
+        timing: Timing::default(),
     }
 }
 
@@ -95,6 +97,7 @@ fn build(name: &str, args: &Args) -> Option<Hooks> {
         image_locality::NAME => image_locality::build(),
         default_preemption::NAME => default_preemption::build(&args.default_preemption),
         dynamic_resources::NAME => dynamic_resources::build(),
+        load_aware::NAME => load_aware::build(&args.load_aware_scheduling),
         _ => return None,
     })
 }

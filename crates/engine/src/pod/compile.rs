@@ -1,6 +1,7 @@
 //! From a Pod object to a record and its class.
 
 use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroI64;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
@@ -13,6 +14,7 @@ use koord_api::transform::PodTransform;
 
 use super::term::{PodSet, PodTerm, SpreadConstraint, WeightedTerm, all_of};
 use super::{Class, HostPort, NodeHint, Owner, Pod, PodKey, Told, Toleration, Volume};
+use crate::cluster::load::{PodLoad, Settings};
 use crate::cluster::storage::migration::is_managed;
 use crate::intern::{Names, Sym};
 use crate::requests;
@@ -24,6 +26,8 @@ pub struct Compiler {
     /// Changes that are made to pods before they are read. Old resource names and the label for the scheduler's name
     /// are always looked at.
     pub transform: PodTransform,
+    /// Who wants to know what pods are expected to use.
+    pub(crate) loads: Vec<Arc<Settings>>,
 }
 
 /// Classes looked through before one that nobody uses is let go.
@@ -40,7 +44,7 @@ impl Compiler {
         let object = changed.as_ref().unwrap_or(object);
         let empty = core::PodSpec::default();
         let spec = object.spec.as_ref().unwrap_or(&empty);
-        let class = self.share(class(object, spec, names, resources));
+        let class = self.share(class(object, spec, names, resources, &self.loads));
         let metadata = &object.metadata;
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
         let status = object.status.as_ref();
@@ -66,6 +70,8 @@ impl Compiler {
             started: status.and_then(|s| s.start_time.as_ref()).map(|time| time.0.as_second()),
             is_deleting: metadata.deletion_timestamp.is_some(),
             is_preempted,
+            scheduled: since(status, "PodScheduled"),
+            initialized: since(status, "Initialized"),
             generation: metadata.generation.unwrap_or(0),
             revision: text(&metadata.resource_version),
             hint: hint(object),
@@ -96,6 +102,7 @@ fn class(
     spec: &core::PodSpec,
     names: &mut Names,
     resources: &mut ResourceTable,
+    loads: &[Arc<Settings>],
 ) -> Class {
     let none = BTreeMap::new();
     let namespace: Arc<str> = object.metadata.namespace.as_deref().unwrap_or_default().into();
@@ -113,12 +120,14 @@ fn class(
     let (pods, anti) = terms.required(affinity);
     let preferred_pods = terms.preferred(affinity);
     let spread = terms.spread(spec, pod_labels);
+    let requests = requests::of(object, resources);
+    let load = (!loads.is_empty()).then(|| PodLoad::of(object, &requests.amounts, resources, loads));
     Class {
         labels: labels.into(),
         scheduler: spec.scheduler_name.as_deref().unwrap_or("default-scheduler").into(),
         priority: spec.priority.unwrap_or(0),
         never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
-        requests: requests::of(object, resources),
+        requests,
         tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
         pinned: pinned(affinity),
         node_affinity: (!required.is_everything()).then(|| Arc::new(required)),
@@ -134,8 +143,16 @@ fn class(
         gates: spec.scheduling_gates.iter().flatten().map(|gate| gate.name.as_str().into()).collect(),
         has_resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
         owner: owner(object),
+        load: load.map(Box::new),
         namespace,
     }
+}
+
+/// Since when a condition is true.
+fn since(status: Option<&core::PodStatus>, condition: &str) -> Option<NonZeroI64> {
+    let mut conditions = status?.conditions.iter().flatten();
+    let found = conditions.find(|known| known.type_ == condition).filter(|known| known.status == "True")?;
+    NonZeroI64::new(found.last_transition_time.as_ref()?.0.as_second())
 }
 
 fn toleration(toleration: &core::Toleration) -> Toleration {

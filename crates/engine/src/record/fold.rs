@@ -39,7 +39,7 @@ impl Folder {
             }
             Entry::Steps(times) => self.until = times.last().copied().unwrap_or(self.until),
             Entry::Cut { at } => self.until = at,
-            Entry::Header(_) | Entry::Digest(_) => {}
+            Entry::Header(_) | Entry::Digest(_) | Entry::Said(_) => {}
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Folder {
             Entry::Input { input, .. } => {
                 about(&input).is_some_and(|(key, _)| self.last.get(&key) == Some(&number))
             }
-            Entry::Steps(_) | Entry::Digest(_) | Entry::Cut { .. } => false,
+            Entry::Steps(_) | Entry::Said(_) | Entry::Digest(_) | Entry::Cut { .. } => false,
         })
     }
 
@@ -79,6 +79,8 @@ fn about(input: &Input) -> Option<(Key, bool)> {
         Input::NodeGone { name } => ((1, String::new(), name.clone()), false),
         Input::Namespace { object } => named(2, &object.metadata),
         Input::NamespaceGone { name } => ((2, String::new(), name.clone()), false),
+        Input::NodeMetric { object } => named(4, &object.metadata),
+        Input::NodeMetricGone { name } => ((4, String::new(), name.clone()), false),
         Input::Budget { object } => named(3, &object.metadata),
         Input::BudgetGone { namespace, name } => ((3, namespace.clone(), name.clone()), false),
         Input::Workload { object } => match object {

@@ -19,6 +19,7 @@ use crate::pod::{Class, Pod};
 mod alike;
 mod arithmetic;
 mod assess;
+mod shelves;
 mod standing;
 
 use alike::{Alike, Search};
@@ -149,8 +150,7 @@ impl Memory {
         let Some(assessor) = Assessor::new(framework, cluster, class, skipped).map(Box::new) else {
             return Way::Plain;
         };
-        let ask = assessor.fused(cluster).filter(|_| !is_known).and_then(|fused| alike::ask(class, fused));
-        match ask {
+        match assessor.ask(cluster).filter(|_| !is_known) {
             Some(ask) => Way::Alike(assessor, ask),
             None => Way::New(assessor),
         }
@@ -209,7 +209,7 @@ fn prepare(framework: &Framework, cycle: &mut Cycle<'_>) -> Option<u128> {
     let mut skipped = 0;
     for hooks in &framework.pre_filters {
         let Some(plugin) = &hooks.pre_filter else { continue };
-        if plugin.only_serves_filter(&cycle.pod.class) {
+        if plugin.only_serves(&cycle.pod.class) {
             continue;
         }
         match plugin.prepare(cycle) {

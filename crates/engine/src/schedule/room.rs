@@ -44,7 +44,7 @@ impl<'a> Room<'a> {
         for hooks in framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
             let Some(filter) = &hooks.filter else { continue };
             match filter.demand(cycle) {
-                Demand::Nothing => {}
+                Demand::Nothing | Demand::Fixed => {}
                 // Two who want room may count it differently.
                 Demand::Room(wanted) if found.is_none() => found = Some((hooks.name, wanted)),
                 Demand::Room(_) | Demand::Anything => return None,
@@ -73,6 +73,26 @@ impl<'a> Room<'a> {
             amounts.push(free.saturating_sub(wanted.units).saturating_sub(kept));
         }
         self.columns.pods.free(row) - 1 - promised.map_or(0, |promised| promised.pods(row))
+    }
+
+    /// Whether a row would lack room even without any pod on it, beside those who are promised it. Reads columns only:
+    /// a row of which this is so need not be looked at more closely.
+    pub fn is_beyond_hope(&self, row: Row) -> bool {
+        // Sums that were cut off, or lowered by amounts below zero, may take away more than there seems to be.
+        if self.columns.has_odd_sums() {
+            return false;
+        }
+        let promised = self.promised.filter(|promised| promised.pods(row) > 0);
+        let lacks = |amounts: Option<&Amounts>, wanted: i64, promised: i64| {
+            let all = amounts.map_or(0, |amounts| amounts.allocatable[row.index()]);
+            all.saturating_sub(wanted).saturating_sub(promised) < 0
+        };
+        let pods = promised.map_or(0, |promised| promised.pods(row));
+        lacks(Some(&self.columns.pods), 1, pods)
+            || self.wanted.iter().any(|wanted| {
+                let kept = promised.map_or(0, |promised| promised.amount(row, wanted.id));
+                lacks(wanted.amounts, wanted.units, kept)
+            })
     }
 
     /// What a row lacks because some of it is promised to others; none where nothing is, or enough is left.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use koord_api::resource::{ResourceId, ResourceVector};
 use koord_engine::cluster::{Cluster, Row};
@@ -60,6 +61,46 @@ pub(super) fn node(engine: &Engine, name: &str) -> Option<Value> {
     }))
 }
 
+/// What load-aware scheduling has counted of a node; nothing for one that nobody has heard of. None where it is off.
+/// Spec: scheduler-reservation-loadaware B6.
+pub(super) fn load(engine: &Engine, name: &str) -> Option<Value> {
+    let cluster = engine.cluster();
+    let book = cluster.loads().books().first()?;
+    let Some(account) = cluster.row(name).and_then(|row| book.account(row)) else { return Some(json!({})) };
+    let pods = account.pods.iter().map(|(since, pod)| {
+        let metadata = json!({"namespace": pod.namespace, "name": pod.name, "uid": pod.uid});
+        json!({"timestamp": since.to_string(), "pod": {"metadata": metadata}})
+    });
+    let mut page = json!({"pods": pods.collect::<Vec<Value>>()});
+    let Some(sums) = account.sums else { return Some(page) };
+    let amounts = |amounts: &[i64]| -> BTreeMap<&str, String> {
+        let named = book.settings().names.iter().zip(amounts);
+        let text = |name: &str, units: i64| {
+            let id = cluster.resources.id(name)?;
+            Some(cluster.resources.quantity(id, units).to_string())
+        };
+        named.filter_map(|(name, units)| Some((&**name, text(name, *units)?))).collect()
+    };
+    for (key, sum) in [
+        ("prodUsage", &sums.prod_usage),
+        ("nodeDelta", &sums.node_delta),
+        ("prodDelta", &sums.prod_delta),
+        ("nodeEstimated", &sums.node_estimated),
+    ] {
+        page[key] = json!(amounts(sum));
+    }
+    for (key, pods) in [
+        ("nodeDeltaPods", &sums.node_delta_pods),
+        ("prodDeltaPods", &sums.prod_delta_pods),
+        ("nodeEstimatedPods", &sums.node_estimated_pods),
+    ] {
+        if !pods.is_empty() {
+            page[key] = json!(pods);
+        }
+    }
+    Some(page)
+}
+
 fn allowed_pods(allowed: i64, used: usize) -> usize {
     usize::try_from(allowed).unwrap_or(0).saturating_sub(used)
 }
@@ -89,7 +130,7 @@ fn resource(cluster: &Cluster, amounts: &ResourceVector, pods: usize) -> Value {
     })
 }
 
-fn used_ports(pods: &[std::sync::Arc<Pod>]) -> BTreeMap<String, Vec<Value>> {
+fn used_ports(pods: &[Arc<Pod>]) -> BTreeMap<String, Vec<Value>> {
     let mut ports: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for port in pods.iter().flat_map(|pod| &pod.class.ports) {
         let address = if port.address.is_empty() { "0.0.0.0" } else { &*port.address };
@@ -102,7 +143,7 @@ fn used_ports(pods: &[std::sync::Arc<Pod>]) -> BTreeMap<String, Vec<Value>> {
 }
 
 /// How many pods use each claim, by `namespace/name`.
-fn claims(pods: &[std::sync::Arc<Pod>]) -> BTreeMap<String, usize> {
+fn claims(pods: &[Arc<Pod>]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for pod in pods {
         for volume in &pod.class.volumes {
@@ -163,30 +204,47 @@ fn waiting(pod: &Queued) -> Value {
     })
 }
 
-/// Requests of every pod on a node, as a metrics page.
+/// Requests and limits of every pod, as a metrics page.
 pub(super) fn resources(engine: &Engine) -> String {
     let cluster = engine.cluster();
-    let mut page = String::from(
-        "# HELP kube_pod_resource_request Resources requested by workloads on the cluster, broken down by pod.\n\
-         # TYPE kube_pod_resource_request gauge\n",
-    );
-    for held in cluster.all_held() {
-        let (pod, node) = (&held.pod, &cluster.node(held.row).name);
-        for (id, units) in pod.class.requests.amounts.iter() {
-            let name = cluster.resources.name(id);
-            let (amount, unit) = amount(id, name, units);
-            let _ = writeln!(
-                page,
-                "kube_pod_resource_request{{namespace=\"{}\",pod=\"{}\",node=\"{node}\",scheduler=\"{}\",\
-                 priority=\"{}\",resource=\"{name}\",unit=\"{unit}\"}} {amount}",
-                pod.key.namespace, pod.key.name, pod.class.scheduler, pod.class.priority
-            );
+    let placed = cluster.all_held().map(|held| (&held.pod, &*cluster.node(held.row).name));
+    let mut pods: Vec<(&Arc<Pod>, &str)> = placed.chain(engine.unplaced().map(|pod| (pod, ""))).collect();
+    pods.sort_unstable_by(|(a, _), (b, _)| a.key.cmp(&b.key));
+    let mut page = String::new();
+    let about = "by workloads on the cluster, broken down by pod";
+    for (name, help) in [("request", "Resources requested"), ("limit", "Resources limited")] {
+        let _ = writeln!(page, "# HELP kube_pod_resource_{name} {help} {about}.");
+        let _ = writeln!(page, "# TYPE kube_pod_resource_{name} gauge");
+        for (pod, node) in &pods {
+            let requests = &pod.class.requests;
+            let amounts = if name == "request" { &requests.amounts } else { &requests.limits };
+            amounts_of(&mut page, cluster, name, pod, node, amounts);
         }
     }
     page
 }
 
-/// An amount in its base unit, and that unit.
+fn amounts_of(
+    page: &mut String,
+    cluster: &Cluster,
+    what: &str,
+    pod: &Pod,
+    node: &str,
+    amounts: &ResourceVector,
+) {
+    for (id, units) in amounts.iter().filter(|(_, units)| *units != 0) {
+        let resource = cluster.resources.name(id);
+        let (amount, unit) = amount(id, resource, units);
+        let _ = writeln!(
+            page,
+            "kube_pod_resource_{what}{{namespace=\"{}\",pod=\"{}\",node=\"{node}\",scheduler=\"{}\",\
+             priority=\"{}\",resource=\"{resource}\",unit=\"{unit}\"}} {amount}",
+            pod.key.namespace, pod.key.name, pod.class.scheduler, pod.class.priority
+        );
+    }
+}
+
+/// An amount in its base unit, and that unit as kube-scheduler names it.
 fn amount(id: ResourceId, name: &str, units: i64) -> (String, &'static str) {
     if id == ResourceId::CPU {
         let (whole, milli) = (units / 1000, units % 1000);
@@ -197,7 +255,12 @@ fn amount(id: ResourceId, name: &str, units: i64) -> (String, &'static str) {
         || id == ResourceId::EPHEMERAL_STORAGE
         || name.starts_with("hugepages-")
         || name == "storage";
-    (units.to_string(), if is_bytes { "bytes" } else { "integer" })
+    let unit = match name.starts_with("attachable-volumes-") {
+        _ if is_bytes => "bytes",
+        true => "integer",
+        false => "",
+    };
+    (units.to_string(), unit)
 }
 
 /// Everything, for the log.
@@ -206,4 +269,67 @@ pub(super) fn dump(engine: &Engine, now: Time) -> Value {
     let nodes: Vec<Value> =
         cluster.visited().iter().filter_map(|row| node(engine, &cluster.node(*row).name)).collect();
     json!({"time": now.to_string(), "nodes": nodes, "queue": queue(engine)})
+}
+
+/// Nodes by name and pods by UID, with the names people know; and whether the sums are those of the pods.
+pub(super) fn census(engine: &Engine) -> Value {
+    let cluster = engine.cluster();
+    let nodes: Map<String, Value> = cluster
+        .would_visit()
+        .iter()
+        .map(|row| cluster.node(*row).name.to_string())
+        .map(|name| (name.clone(), name.into()))
+        .collect();
+    let pods = cluster.all_held().map(|held| &held.pod).chain(engine.unplaced());
+    let pods: Map<String, Value> =
+        pods.map(|pod| (pod.uid.to_string(), pod.key.to_string().into())).collect();
+    json!({"nodes": nodes, "pods": pods, "sumsAreRight": cluster.ledger() == cluster.recount()})
+}
+
+#[cfg(test)]
+mod tests {
+    use koord_engine::engine::Options;
+    use koord_engine::profile::Profile;
+    use koord_engine::profile::expand::Enabled;
+    use koord_engine::profile::point::Point;
+
+    use super::*;
+
+    fn engine(profile: Profile) -> Engine {
+        let mut engine = Engine::new(&Options::new(vec![profile])).unwrap();
+        let requests = json!({"requests": {"cpu": "4"}});
+        let scheduled =
+            json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2024-01-01T12:00:00Z"}]);
+        for input in [
+            json!({"type": "node", "object": {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8"}}}}),
+            json!({"type": "nodeMetric", "object": {"metadata": {"name": "n"}, "status": {
+                "updateTime": "2024-01-01T12:00:00Z", "nodeMetric": {"nodeUsage": {"resources": {"cpu": "1"}}}}}}),
+            json!({"type": "pod", "object": {"metadata": {"name": "p", "namespace": "d", "uid": "u"},
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": requests}]},
+                "status": {"conditions": scheduled}}}),
+        ] {
+            engine.take(Time::from_seconds(1_704_110_400), serde_json::from_value(input).unwrap());
+        }
+        engine
+    }
+
+    #[test]
+    fn what_load_awareness_has_counted() {
+        assert_eq!(load(&engine(Profile::standard("s")), "n"), None, "it is off");
+        let mut profile = Profile::standard("s");
+        profile.points[Point::Filter].push(Enabled { plugin: "LoadAwareScheduling", weight: 1 });
+        let engine = engine(profile);
+        assert_eq!(load(&engine, "nobody"), Some(json!({})));
+        let expected = json!({"cpu": "3400m", "memory": "200Mi"});
+        assert_eq!(
+            load(&engine, "n"),
+            Some(json!({
+                "pods": [{"timestamp": "2024-01-01T12:00:00Z",
+                    "pod": {"metadata": {"namespace": "d", "name": "p", "uid": "u"}}}],
+                "prodUsage": {"cpu": "0", "memory": "0"},
+                "nodeDelta": expected, "prodDelta": expected, "nodeEstimated": expected,
+                "nodeDeltaPods": ["d/p"], "prodDeltaPods": ["d/p"], "nodeEstimatedPods": ["d/p"],
+            }))
+        );
+    }
 }

@@ -137,6 +137,34 @@ fn a_node_that_goes_ends_the_wait() {
 }
 
 #[test]
+fn a_pod_that_is_deleted_does_not_wait_for_its_volume() {
+    type Goes = fn(&mut Lab);
+    let goes: [(&str, Goes); 2] = [
+        ("gone", |lab| lab.gone("p")),
+        ("going", |lab| {
+            let mut rest = mounting();
+            rest["metadata"] = json!({"deletionTimestamp": "2024-01-01T00:00:00Z"});
+            lab.add("p", "1", rest);
+        }),
+    ];
+    for (name, go) in goes {
+        let mut lab = underway();
+        lab.outcome("p", Outcome::Prepared);
+        assert_eq!(lab.engine.binding_count(), 1);
+        go(&mut lab);
+        assert_eq!((lab.engine.binding_count(), lab.engine.cluster().assumed_count()), (0, 0), "{name}");
+        let storage = lab.engine.cluster().storage();
+        assert!(storage.claim_of(storage.volume("v").unwrap()).is_none(), "{name}: the volume is free again");
+        volume(&mut lab, 3, &taken());
+        claim(&mut lab, 4, &bound());
+        lab.tick(1000);
+        assert_eq!(lab.said(), [""; 0], "{name}: nothing is bound or complained of");
+        lab.add("q", "4", json!({}));
+        assert_eq!(lab.step(), Some(Verdict::Scheduled { node: "n1".into() }), "{name}");
+    }
+}
+
+#[test]
 fn bound_volumes_take_no_writes() {
     let mut lab = Lab::new();
     lab.node("n1", "4");

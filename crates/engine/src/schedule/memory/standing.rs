@@ -56,6 +56,8 @@ enum Stand {
     Gone,
     Passed,
     Refused(u32),
+    /// Refused by a filter that is asked after the judges; its group tells what they say.
+    RefusedLate(u32),
 }
 
 const GONE: Place = Place { base: 0, group: 0, at: 0, standing: Stand::Gone };
@@ -65,6 +67,7 @@ const GONE: Place = Place { base: 0, group: 0, at: 0, standing: Stand::Gone };
 enum Found {
     Gone,
     Refused(u32),
+    RefusedLate(u32),
     /// With the sum of scores of the row alone.
     Passed(i64),
     /// A score is out of bounds.
@@ -165,8 +168,7 @@ impl Standing {
                 let mut last = None;
                 for row in once.into_iter().chain(promised).chain(own).chain(changed) {
                     if last.replace(row) != Some(row) {
-                        let found = self.find(look, row);
-                        self.settle(look, row, found);
+                        self.look_at(look, row);
                     }
                 }
             }
@@ -181,16 +183,36 @@ impl Standing {
     fn look_at_all(&mut self, look: &mut Look<'_, '_, '_>) {
         let rows = look.cycle.cluster.columns.rows();
         self.rows.resize(rows, GONE);
-        // Nodes in the same state are found the same.
-        let states = look.states.filter(|_| self.assessor.is_of_states());
-        let mut known = vec![None; states.map_or(0, Alike::state_count)];
-        for row in (0..rows).map(Row::from_index) {
-            let state = states.and_then(|states| states.state_of(row));
-            let found = match state.filter(|_| !look.promises.matter_to(row)) {
-                None => self.find(look, row),
-                Some(state) => *known[state].get_or_insert_with(|| self.find(look, row)),
-            };
-            self.settle(look, row, found);
+        match look.states.filter(|_| self.assessor.is_of_states()) {
+            None => (0..rows).map(Row::from_index).for_each(|row| self.look_at(look, row)),
+            Some(states) => states.alike_rows().for_each(|rows| self.look_at_alike(look, rows)),
+        }
+    }
+
+    fn look_at(&mut self, look: &mut Look<'_, '_, '_>, row: Row) {
+        let found = self.find(look, row);
+        self.settle(look, row, found);
+    }
+
+    /// Looks for the first time at rows that are in the same state, and so are found the same.
+    fn look_at_alike(&mut self, look: &mut Look<'_, '_, '_>, rows: &[Row]) {
+        let (nominated, rows) = (look.promises.nominated, rows.iter().copied());
+        let is_promised = |row: &Row| nominated.is_promised(*row);
+        rows.clone().filter(is_promised).for_each(|row| self.look_at(look, row));
+        let mut rows = rows.filter(|row| !is_promised(row));
+        let Some(first) = rows.next() else { return };
+        let found = self.find(look, first);
+        self.settle(look, first, found);
+        if !self.assessor.has_keys_of_taints(look.cycle.cluster) {
+            return rows.for_each(|row| self.settle(look, row, found));
+        }
+        // Nothing else makes a difference between them: they belong together.
+        let Place { base, group, standing, .. } = self.rows[first.index()];
+        match standing {
+            Stand::Passed => self.put_in(rows, group, base),
+            Stand::Refused(number) => rows.for_each(|row| self.refuse(row, number)),
+            Stand::RefusedLate(_) => rows.for_each(|row| self.settle(look, row, found)),
+            Stand::Gone => {}
         }
     }
 
@@ -216,7 +238,10 @@ impl Standing {
         if !cycle.cluster.columns.is_real[row.index()] {
             return Found::Gone;
         }
-        let is_promised = self.assessor.is_of_rows() && promises.matter_to(row);
+        let is_promised = promises.matter_to(row) && self.assessor.is_of_rows();
+        if !is_promised && let Some(base) = self.assessor.quick_base(&cycle.cluster.columns, row) {
+            return Found::Passed(base);
+        }
         if is_promised && promises.own_row == Some(row) {
             self.judged_once.push(row);
         }
@@ -226,7 +251,10 @@ impl Standing {
         };
         match refusal {
             Some(number) => Found::Refused(number),
-            None => self.assessor.base(framework, cycle, row).map_or(Found::Broken, Found::Passed),
+            None => match self.assessor.late_refusal(framework, cycle, row) {
+                Some(number) => Found::RefusedLate(number),
+                None => self.assessor.base(framework, cycle, row).map_or(Found::Broken, Found::Passed),
+            },
         }
     }
 
@@ -250,11 +278,18 @@ impl Standing {
         match found {
             Found::Gone => {}
             Found::Refused(number) => self.refuse(row, number),
+            Found::RefusedLate(number) => {
+                self.assessor.raw_key(look.framework, look.cycle, row, &mut key);
+                let group = self.group_of(&key);
+                self.refuse(row, number);
+                let place = &mut self.rows[row.index()];
+                (place.group, place.standing) = (group, Stand::RefusedLate(number));
+            }
             Found::Broken => self.is_broken = true,
             Found::Passed(base) => {
                 self.assessor.raw_key(look.framework, look.cycle, row, &mut key);
                 let group = self.group_of(&key);
-                self.put_in(row, group, base);
+                self.put_in([row], group, base);
             }
         }
         self.scratch.key = key;
@@ -284,13 +319,15 @@ impl Standing {
         id
     }
 
-    fn put_in(&mut self, row: Row, group: u32, base: i64) {
+    fn put_in(&mut self, rows: impl IntoIterator<Item = Row>, group: u32, base: i64) {
         let kept = &mut self.groups[index(group)];
-        kept.rows += 1;
         let stack = kept.stacks.entry(base).or_default();
-        let at = u32::try_from(stack.len()).expect("fewer than 2^32 nodes");
-        stack.push(row);
-        self.rows[row.index()] = Place { base, group, at, standing: Stand::Passed };
+        for row in rows {
+            kept.rows += 1;
+            let at = u32::try_from(stack.len()).expect("fewer than 2^32 nodes");
+            stack.push(row);
+            self.rows[row.index()] = Place { base, group, at, standing: Stand::Passed };
+        }
     }
 
     /// Takes a row from where it is kept.
@@ -298,7 +335,7 @@ impl Standing {
         let place = std::mem::replace(&mut self.rows[row.index()], GONE);
         match place.standing {
             Stand::Gone => {}
-            Stand::Refused(number) => self.refused[index(number)] -= 1,
+            Stand::Refused(number) | Stand::RefusedLate(number) => self.refused[index(number)] -= 1,
             Stand::Passed => {
                 let group = &mut self.groups[index(place.group)];
                 group.rows -= 1;
@@ -409,19 +446,21 @@ impl Standing {
     pub(super) fn refusals(&mut self, framework: &Framework, cycle: &Cycle<'_>, order: &[Row]) -> Sieve {
         let by_group = self.group_verdicts(framework, cycle);
         let mut samples: Vec<Option<Row>> = Vec::new();
-        let mut rejected = Vec::with_capacity(order.len());
+        let (mut rejected, mut numbers) = (Vec::with_capacity(order.len()), Vec::with_capacity(order.len()));
         for row in order {
             let Some(place) = self.rows.get(row.index()) else { continue };
             let number = match place.standing {
                 Stand::Gone => continue,
                 Stand::Refused(number) => number,
-                Stand::Passed => by_group[index(place.group)],
+                Stand::Passed => by_group[index(place.group)].unwrap_or(0),
+                Stand::RefusedLate(number) => by_group[index(place.group)].unwrap_or(number),
             };
             if samples.len() <= index(number) {
                 samples.resize(index(number) + 1, None);
             }
             samples[index(number)].get_or_insert(*row);
-            rejected.push((*row, number));
+            rejected.push(*row);
+            numbers.push(number);
         }
         samples.resize(self.assessor.statuses().len(), None);
         let told = |(at, sample): (usize, &Option<Row>)| match sample {
@@ -429,25 +468,26 @@ impl Standing {
             None => self.assessor.statuses()[at].clone(),
         };
         let statuses = samples.iter().enumerate().map(told).collect();
-        Sieve::of_verdicts(statuses, rejected)
+        Sieve::of_verdicts(statuses, rejected, numbers)
     }
 
     /// The verdict on each group that judges refuse.
-    fn group_verdicts(&mut self, framework: &Framework, cycle: &Cycle<'_>) -> Vec<u32> {
-        let mut verdicts = vec![0; self.groups.len()];
-        for (at, group) in self.groups.iter().enumerate().filter(|(_, group)| group.rows > 0) {
-            let row = group.stacks.values().flatten().next();
-            let status = row.and_then(|row| {
-                let node = NodeView::of(cycle.cluster, *row);
-                self.assessor.judges.iter().find_map(|(plugin, _)| {
-                    framework.filters.get(*plugin)?.filter.as_ref()?.check(cycle, &node).err()
-                })
-            });
-            if let Some(status) = status {
-                verdicts[at] = self.assessor.number(status);
+    fn group_verdicts(&mut self, framework: &Framework, cycle: &Cycle<'_>) -> Vec<Option<u32>> {
+        let mut samples = vec![None; self.groups.len()];
+        for (at, place) in self.rows.iter().enumerate() {
+            if matches!(place.standing, Stand::Passed | Stand::RefusedLate(_)) {
+                samples[index(place.group)].get_or_insert(Row::from_index(at));
             }
         }
-        verdicts
+        let assessor = &mut self.assessor;
+        let verdict = |row: Option<Row>| {
+            let node = NodeView::of(cycle.cluster, row?);
+            let status = assessor.judges.iter().find_map(|(plugin, _)| {
+                framework.filters.get(*plugin)?.filter.as_ref()?.check(cycle, &node).err()
+            });
+            status.map(|status| assessor.number(status))
+        };
+        samples.into_iter().map(verdict).collect()
     }
 
     /// Totals of all rows that pass, for tests. To be asked after `choose`.
