@@ -79,7 +79,6 @@ impl Engine {
 
     fn search(&mut self, now: Time, record: &Record, pod: &Arc<Pod>) -> Result<Choice, Failure> {
         self.follow_nominations();
-        self.world.cluster.tidy();
         self.world.cluster.attend(&pod.class);
         self.world.cluster.visiting_order();
         let cluster = &self.world.cluster;

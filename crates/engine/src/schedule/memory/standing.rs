@@ -444,6 +444,12 @@ impl Standing {
 
     /// Every verdict, once nobody passed. The cycle has been prepared for all filters.
     pub(super) fn refusals(&mut self, framework: &Framework, cycle: &Cycle<'_>, order: &[Row]) -> Sieve {
+        let one = self.refused.iter().position(|rows| *rows > 0 && *rows == order.len());
+        if let (Some(number), [first, ..]) = (one, order) {
+            let number = u32::try_from(number).unwrap_or(0);
+            let status = self.assessor.told(framework, cycle, *first, number);
+            return Sieve::of_one_verdict(status, order.to_vec());
+        }
         let by_group = self.group_verdicts(framework, cycle);
         let mut samples: Vec<Option<Row>> = Vec::new();
         let (mut rejected, mut numbers) = (Vec::with_capacity(order.len()), Vec::with_capacity(order.len()));
