@@ -28,6 +28,7 @@ mod node;
 pub mod order;
 mod preempting;
 mod recount;
+pub mod reservations;
 pub mod storage;
 pub mod workloads;
 
@@ -35,6 +36,7 @@ pub use budgets::Budgets;
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
 pub use node::{Node, Standing, TaintSet};
+pub use reservations::{Phase, ReservationNews, Reservations, Reserved};
 pub use storage::{Storage, StorageChange};
 
 /// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
@@ -71,6 +73,7 @@ pub struct Cluster {
     budgets: Budgets,
     preempting: preempting::Preempting,
     storage: storage::Storage,
+    reservations: Reservations,
     log: ChangeLog,
     wishes: Vec<Wish>,
 }

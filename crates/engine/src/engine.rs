@@ -16,6 +16,7 @@ pub mod input;
 mod objects;
 mod options;
 mod pods;
+mod reservations;
 mod step;
 mod view;
 mod world;
@@ -171,6 +172,8 @@ impl Engine {
                 self.world.cluster.set_namespace(name, object.metadata.labels.clone().unwrap_or_default());
             }
             Input::NamespaceGone { name } => self.world.cluster.set_namespace(&name, Default::default()),
+            Input::Reservation { object } => self.reservation_is(now, &object),
+            Input::ReservationGone { uid, .. } => self.reservation_is_gone(now, &uid),
             Input::Outcome { uid, outcome } => self.outcome(now, &uid, outcome),
             Input::Activate { namespace, name } => self.activate_named(now, &namespace, &name),
             Input::Tick => {

@@ -13,9 +13,11 @@ use crate::intern::Sym;
 use crate::requests::Requests;
 
 mod compile;
+pub mod reservation;
 pub mod term;
 
 pub use compile::Compiler;
+pub use reservation::{Reference, Reserve, Use, Wants};
 pub(crate) use compile::constraint_without_pods;
 pub use term::{PodTerm, SpreadConstraint, WeightedTerm};
 
@@ -54,6 +56,11 @@ pub struct Pod {
     pub revision: Box<str>,
     /// Where another scheduler wants it to go; most pods have none.
     pub hint: Option<Arc<NodeHint>>,
+    /// The name of the Reservation that it stands for: such a pod exists in the scheduler only. Its `uid` is the
+    /// Reservation's, and its class has `reserve`.
+    pub reserves: Option<Arc<str>>,
+    /// The reservation that it uses, as its annotation says.
+    pub uses: Option<Arc<Use>>,
 }
 
 /// What the annotation for SchedulingHint says. Spec: scheduler-core 9.16.
@@ -119,6 +126,12 @@ pub struct Class {
     pub has_resource_claims: bool,
     /// The workload it belongs to, for default spreading.
     pub owner: Option<Owner>,
+    /// All that it belongs to, for owners of reservations.
+    pub references: Box<[Reference]>,
+    /// What it says of reservations; most pods say nothing.
+    pub wants: Option<Arc<Wants>>,
+    /// What it holds for others: it is the pod of a Reservation.
+    pub reserve: Option<Arc<Reserve>>,
 }
 
 /// A toleration as taints are checked against it.

@@ -1,8 +1,10 @@
 //! What the engine wants done: writes to the API, in the order given for one pod, side by side for different pods.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
+use koord_api::crd::reservation::ReservationStatus;
 
 use crate::pod::{Pod, PodKey};
 use crate::time::Time;
@@ -19,20 +21,31 @@ pub enum Command {
     /// Marks the victims, deletes them, and tells of it on each. Outcome: preempted or not.
     Preempt(Box<PreemptOrder>),
     Tell(Box<Note>),
+    /// Writes the status of a Reservation. Outcome: bound or not, where `is_bind`; otherwise none, and what fails is
+    /// tried again by the outside, then let go: the next look at the object finds it again.
+    WriteReservation(Box<ReservationWrite>),
+    /// Deletes a Reservation that has ended long ago, if it still has this UID. No outcome.
+    DeleteReservation {
+        name: Box<str>,
+        uid: Box<str>,
+    },
     /// Something for the log that users of the cluster need not see.
     Warn(String),
 }
 
-/// Which pod a command is about.
+/// Which pod, or which Reservation, a command is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub key: PodKey,
     pub uid: Box<str>,
+    /// The name of the Reservation that the pod stands for. Then there is no such pod, and everything that the command
+    /// says of it is meant for the Reservation with this name and `uid`: annotations, events.
+    pub reserves: Option<Arc<str>>,
 }
 
 impl Subject {
     pub fn of(pod: &Pod) -> Subject {
-        Subject { key: pod.key.clone(), uid: pod.uid.clone() }
+        Subject { key: pod.key.clone(), uid: pod.uid.clone(), reserves: pod.reserves.clone() }
     }
 }
 
@@ -59,6 +72,8 @@ pub struct BindPlan {
     /// One patch of the pod for all plugins; a value of none removes the key.
     pub annotations: BTreeMap<String, Option<String>>,
     pub labels: BTreeMap<String, Option<String>>,
+    /// Other pods that get annotations too: those that a reservation takes in with it.
+    pub others: Vec<Marked>,
     /// How long plugins may take to settle.
     pub settles_until: Option<Time>,
 }
@@ -70,8 +85,16 @@ impl BindPlan {
             && self.claims.is_empty()
             && self.annotations.is_empty()
             && self.labels.is_empty()
+            && self.others.is_empty()
             && self.settles_until.is_none()
     }
+}
+
+/// Annotations for a pod; it must still have this UID.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Marked {
+    pub pod: Subject,
+    pub annotations: BTreeMap<String, Option<String>>,
 }
 
 /// A change of a waiting pod's status.
@@ -101,6 +124,18 @@ pub struct PreemptOrder {
     pub node: Box<str>,
     /// The last one goes after all others.
     pub victims: Vec<Subject>,
+}
+
+/// A new status of a Reservation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReservationWrite {
+    pub name: Box<str>,
+    /// An object of this name with another UID is left alone.
+    pub uid: Box<str>,
+    /// The whole of it.
+    pub status: ReservationStatus,
+    /// It takes the place of posting a binding: the reserve pod waits for the outcome.
+    pub is_bind: bool,
 }
 
 /// An event for users.

@@ -4,6 +4,7 @@ use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::storage::v1 as storage;
+use koord_api::crd::reservation::Reservation;
 use serde::{Deserialize, Serialize};
 
 /// One thing that happened. Objects come whole; new or changed is for the engine to see, and one that comes twice or
@@ -56,6 +57,14 @@ pub enum Input {
         kind: StorageKind,
         namespace: String,
         name: String,
+    },
+    /// A Reservation, in whatever phase.
+    Reservation {
+        object: Box<Reservation>,
+    },
+    ReservationGone {
+        name: String,
+        uid: String,
     },
     /// What became of a command.
     Outcome {

@@ -11,6 +11,7 @@ use koord_api::resource::ResourceTable;
 use koord_api::selector::{PreferredTerms, RequiredNodeAffinity, Selector};
 use koord_api::transform::PodTransform;
 
+use super::reservation;
 use super::term::{PodSet, PodTerm, SpreadConstraint, WeightedTerm, all_of};
 use super::{Class, HostPort, NodeHint, Owner, Pod, PodKey, Told, Toleration, Volume};
 use crate::cluster::storage::migration::is_managed;
@@ -69,6 +70,8 @@ impl Compiler {
             generation: metadata.generation.unwrap_or(0),
             revision: text(&metadata.resource_version),
             hint: hint(object),
+            reserves: None,
+            uses: reservation::uses(object),
             class,
         }
     }
@@ -134,6 +137,9 @@ fn class(
         gates: spec.scheduling_gates.iter().flatten().map(|gate| gate.name.as_str().into()).collect(),
         has_resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
         owner: owner(object),
+        references: reservation::references(object),
+        wants: reservation::wants(object),
+        reserve: None,
         namespace,
     }
 }
