@@ -31,6 +31,7 @@ pub use command::{Command, Subject};
 pub use handlers::FailureHandler;
 pub use input::{Input, Outcome};
 pub use options::Options;
+pub use reservations::{ReservationGauge, ReservationView};
 pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
@@ -51,6 +52,7 @@ pub struct Engine {
     /// Pods with a place that are not bound yet, by UID.
     bindings: HashMap<Box<str>, binding::Binding>,
     nominated: Nominated,
+    keeper: reservations::Keeper,
     /// What attempts remember, for each profile.
     memories: Vec<Memory>,
     /// Nodes came or went, so that promises must be looked up anew.
@@ -134,6 +136,7 @@ impl Engine {
             world.cluster.set_default_spread(&profile.scheduler_name, defaults);
         }
         let profiles = world.queue_profiles();
+        let keeping = options.profiles.iter().find(|profile| profile.reserves());
         let memories = world.frameworks.iter().map(|_| Memory::default()).collect();
         let queue_options = queue::Options {
             initial_backoff: options.initial_backoff,
@@ -148,6 +151,7 @@ impl Engine {
             queue: Queue::new(queue_options, profiles),
             bindings: HashMap::new(),
             nominated: Nominated::default(),
+            keeper: reservations::Keeper::new(keeping.map(|profile| &profile.args.reservation)),
             memories,
             is_renominating: false,
             search_start: 0,
@@ -220,7 +224,7 @@ impl Engine {
 
     /// When to send a tick though nothing else happens; none when nothing waits for the time.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
-        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).min()
+        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).chain(self.keeper.next()).min()
     }
 
     /// Whether `step` has something to try.

@@ -47,6 +47,11 @@ impl Profile {
         points.into_iter().any(|point| self.runs("PodTopologySpread", point))
     }
 
+    /// Whether pods use reservations, and reservations are placed.
+    pub fn reserves(&self) -> bool {
+        self.runs("Reservation", Point::Reserve)
+    }
+
     /// The plugin that sorts the queue; a checked profile has exactly one.
     pub fn queue_sort(&self) -> Option<&'static str> {
         self.points[Point::QueueSort].first().map(|enabled| enabled.plugin)

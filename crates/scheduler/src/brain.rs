@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use koord_engine::engine::command::Subject;
 use koord_engine::engine::dump::{Dumped, Dumps};
-use koord_engine::engine::{Command, Input};
+use koord_engine::engine::{Command, Input, ReservationGauge};
 use koord_engine::time::Time;
 use serde_json::Value;
 
@@ -79,6 +79,12 @@ pub enum View {
         form: Form,
     },
     ExplainPending(Form),
+    ExplainReservation {
+        name: String,
+        form: Form,
+    },
+    /// The reservations on a node.
+    NodeReservations(String),
     /// Requests of all pods, for `/metrics/resources`.
     Resources,
     /// Everything, for the log.
@@ -108,4 +114,5 @@ pub struct Gauges {
     pub incoming: Vec<(String, String, u64)>,
     /// Pods that a plugin holds up: plugin, profile, how many.
     pub held: Vec<(String, String, u64)>,
+    pub reservations: Vec<ReservationGauge>,
 }

@@ -19,6 +19,7 @@ pub(super) type Record = QueuedPod<Arc<Pod>>;
 impl Engine {
     /// Tries the pod whose turn it is; none when nothing is ready.
     pub fn step(&mut self, now: Time) -> Option<Attempted> {
+        self.keep_reservations(now);
         let record = self.queue.pop(&self.world, now)?;
         let attempted = self.attempt(now, record);
         self.fulfil_wishes(now);
@@ -65,7 +66,7 @@ impl Engine {
             is_warning: true,
             reason: "FailedScheduling",
             action: "Scheduling",
-            note: format!("skip schedule deleting pod: {}", attempted.pod.key),
+            note: format!("skip schedule deleting pod: {}", attempted.pod.name()),
         })));
     }
 
@@ -86,7 +87,8 @@ impl Engine {
             now,
             // Dumps tell of every node, which memory does not.
             memory: self.memories.get_mut(usize::from(record.pod.profile.0)).filter(|_| !self.dumps.are_on()),
-            extenders: &mut self.extenders,
+            // Nobody else knows the pod of a Reservation.
+            extenders: if pod.reserves.is_some() { &mut [] } else { &mut self.extenders },
         };
         attempt.run(cluster, pod)
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use koord_engine::profile::Profile;
 use koord_kit::client::ClientError;
 use koord_kit::events::{EventType, Flavour, Note, recorder};
 use koord_kit::http::{Check, Health};
@@ -30,7 +31,7 @@ use crate::metrics::SchedulerMetrics;
 use crate::monitor::Monitor;
 use crate::pipeline::{self, MayWrite, Means};
 use crate::serve::{Pages, Standing};
-use crate::watches::Watches;
+use crate::watches::{Wanted, Watches};
 
 /// A leader whose term ended so long ago and who still runs is stuck.
 const WATCHDOG: Duration = Duration::from_secs(20);
@@ -142,7 +143,8 @@ async fn start_with<B: crate::brain::Brain>(
         may_write: lead.may_write(),
         extenders: extension.https,
     });
-    let watches = Watches::new(&client, &options.gates, &kit_metrics, extension.objects);
+    let wanted = Wanted { reservations: config.profiles.iter().any(Profile::reserves) };
+    let watches = Watches::new(&client, &options.gates, &kit_metrics, extension.objects, wanted);
     let switches = Arc::new(Switches::new(options.debug.top_scores, options.debug.filters));
     let (wind_down, abandon) = (CancellationToken::new(), CancellationToken::new());
     let (desk, thread) = {

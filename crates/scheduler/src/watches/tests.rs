@@ -54,7 +54,7 @@ impl crate::driver::Hands for Hands {
 /// Runs watches into a scripted engine.
 fn run(api: &FakeApi, gates: &str) -> (FakeBrain, Desk, usize, CancellationToken) {
     let gates = Gates::parse(Component::Scheduler, gates).unwrap();
-    let watches = Watches::new(&api.client(), &gates, &KitMetrics::unregistered(), None);
+    let watches = Watches::new(&api.client(), &gates, &KitMetrics::unregistered(), None, Wanted::default());
     let brain = FakeBrain::default();
     let (_, outcomes) = mpsc::unbounded_channel();
     let parts = Parts {
@@ -175,6 +175,7 @@ async fn older_clusters_lack_kinds_or_serve_them_under_other_versions() {
             &Gates::parse(Component::Scheduler, "").unwrap(),
             &KitMetrics::unregistered(),
             None,
+            Wanted::default(),
         ),
         count,
     );
