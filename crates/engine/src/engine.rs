@@ -133,6 +133,9 @@ impl Engine {
             let defaults = &profile.args.pod_topology_spread.default_constraints;
             world.cluster.set_default_spread(&profile.scheduler_name, defaults);
         }
+        for args in options.profiles.iter().map(|profile| &profile.args.reservation) {
+            world.cluster.set_reservation_args(args);
+        }
         let profiles = world.queue_profiles();
         let memories = world.frameworks.iter().map(|_| Memory::default()).collect();
         let queue_options = queue::Options {
