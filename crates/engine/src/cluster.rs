@@ -15,9 +15,10 @@ use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
 use crate::framework::PluginName;
 use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
+use crate::pod::reservation::PreAllocatableMarks;
 use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
-use crate::profile::args::DefaultConstraints;
+use crate::profile::args::{DefaultConstraints, ReservationArgs};
 
 pub mod budgets;
 pub mod columns;
@@ -312,6 +313,7 @@ impl Cluster {
             }
         }
         self.matching.meant_by(class, &self.names);
+        self.reservations.attend(class, &self.names);
     }
 
     /// What is followed now, for `stop_following`.
@@ -349,6 +351,20 @@ impl Cluster {
     /// has no default.
     pub fn set_default_spread(&mut self, scheduler: &str, defaults: &DefaultConstraints) {
         self.workloads.set_defaults(scheduler, defaults, &mut self.names);
+    }
+
+    /// What has to be known of reservations and pods before they come. The first profile that asks for it is heard.
+    pub fn set_reservation_args(&mut self, args: &ReservationArgs) {
+        if args.selector_index.enabled && self.reservations.selectors().is_empty() {
+            self.reservations.set_selector_index(&args.selector_index);
+        }
+        let taking_in = &args.pre_allocation;
+        if taking_in.enable_cluster_mode && self.compiler.pre_allocatable.is_none() {
+            self.compiler.pre_allocatable = Some(PreAllocatableMarks {
+                label: taking_in.cluster_label_key.clone(),
+                annotation: taking_in.cluster_priority_annotation_key.clone(),
+            });
+        }
     }
 
     /// A Service or an owner of pods came or changed.
@@ -407,7 +423,7 @@ impl Cluster {
     /// Puts a pod's amounts on its row.
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, 1);
-        self.columns.add(row, &pod.class.requests, 1, &self.resources);
+        self.count_pod(row, pod);
         self.storage.count_uses(row, &pod.class, true);
         let pods = &mut self.nodes[row.index()].pods;
         pods.add(pod);
@@ -418,7 +434,7 @@ impl Cluster {
     /// Takes a pod's amounts off its row.
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
-        self.columns.add(row, &pod.class.requests, -1, &self.resources);
+        self.discount_pod(row, pod);
         self.storage.count_uses(row, &pod.class, false);
         let pods = &mut self.nodes[row.index()].pods;
         pods.remove(pod);

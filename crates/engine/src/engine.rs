@@ -135,6 +135,9 @@ impl Engine {
             let defaults = &profile.args.pod_topology_spread.default_constraints;
             world.cluster.set_default_spread(&profile.scheduler_name, defaults);
         }
+        for args in options.profiles.iter().map(|profile| &profile.args.reservation) {
+            world.cluster.set_reservation_args(args);
+        }
         let profiles = world.queue_profiles();
         let keeping = options.profiles.iter().find(|profile| profile.reserves());
         let memories = world.frameworks.iter().map(|_| Memory::default()).collect();

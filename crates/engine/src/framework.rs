@@ -10,16 +10,18 @@ pub mod hint;
 pub mod hooks;
 pub mod parts;
 pub mod plugin_set;
+pub mod restored;
 pub mod sieve;
 pub mod status;
 pub mod view;
 
 pub use cycle::{Cycle, Slot, Slots};
 pub use hooks::{
-    Change, Demand, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter,
+    Change, Demand, Filter, HintFn, HintInput, Hooks, InReservation, Nominating, Permission, Permit, PostFilter,
     PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Prefer, Preparation, Reserve,
-    Scope, Score, wakes_if,
+    Restore, Scope, Score, wakes_if,
 };
+pub use restored::Restored;
 pub use sieve::Sieve;
 pub use status::{Code, Facts, PluginName, Reason, Status};
 pub use view::{Delta, NodeView};

@@ -17,7 +17,7 @@ pub mod reservation;
 pub mod term;
 
 pub use compile::Compiler;
-pub use reservation::{Reference, Reserve, Use, Wants};
+pub use reservation::{Operating, Reference, Reserve, Use, Wants};
 pub(crate) use compile::constraint_without_pods;
 pub use term::{PodTerm, SpreadConstraint, WeightedTerm};
 
@@ -61,6 +61,10 @@ pub struct Pod {
     pub reserves: Option<Arc<str>>,
     /// The reservation that it uses, as its annotation says.
     pub uses: Option<Arc<Use>>,
+    /// What it is as a reservation for others; few pods are.
+    pub operates: Option<Arc<Operating>>,
+    /// Its rank among pods that reservations may take in; none for pods without the cluster's label.
+    pub pre_allocatable: Option<i64>,
 }
 
 /// What the annotation for SchedulingHint says. Spec: scheduler-core 9.16.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::cluster::{Cluster, Row};
 use crate::extender::Extenders;
 use crate::framework::{
-    Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Sieve, Slots, Status,
+    Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Restore, Sieve, Slots, Status,
 };
 use crate::pod::Pod;
 use crate::random::Random;
@@ -34,6 +34,8 @@ pub struct Framework {
     pub scheduler: Box<str>,
     pub pre_enqueues: Vec<Hooks>,
     pub pre_filters: Vec<Hooks>,
+    /// Of the plugins at PreFilter.
+    pub restores: Vec<Arc<dyn Restore>>,
     pub filters: Vec<Hooks>,
     pub post_filters: Vec<Hooks>,
     /// With their weights.
@@ -160,6 +162,7 @@ impl Attempt<'_> {
                 }
             });
         }
+        search::restore(self.framework, &mut cycle, &prepared);
         let found = search::run(&mut self, &cycle, &prepared).map_err(Failure::Error)?;
         let evaluated = found.feasible.len() + found.sieve.rejected_count();
         let (row, feasible) = match found.feasible.as_slice() {

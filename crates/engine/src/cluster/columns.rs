@@ -2,6 +2,7 @@
 
 use koord_api::resource::{ResourceId, ResourceTable, ResourceVector};
 
+use super::reservations::Counted;
 use super::{Node, Row};
 use crate::requests::Requests;
 
@@ -126,14 +127,28 @@ impl Columns {
     /// Adds a pod's amounts `times` over: 1, or -1 to take them away.
     pub(super) fn add(&mut self, row: Row, requests: &Requests, times: i64, table: &ResourceTable) {
         let at = row.index();
-        for (id, units) in requests.amounts.iter() {
+        self.add_amounts(row, &requests.amounts, times, table);
+        self.pods.requested[at] += times;
+        self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(requests.nonzero_cpu_milli * times);
+        self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(requests.nonzero_memory * times);
+    }
+
+    /// The same for what a pod counts for in place of what it asks; the pod itself is not counted.
+    pub(super) fn count(&mut self, row: Row, counted: &Counted, times: i64, table: &ResourceTable) {
+        let at = row.index();
+        self.add_amounts(row, &counted.amounts, times, table);
+        self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(counted.nonzero_cpu_milli * times);
+        self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(counted.nonzero_memory * times);
+    }
+
+    /// An amount of pods that somebody asks for is no resource of a node: pods are counted one by one.
+    fn add_amounts(&mut self, row: Row, amounts: &ResourceVector, times: i64, table: &ResourceTable) {
+        let at = row.index();
+        for (id, units) in amounts.iter().filter(|(id, _)| *id != ResourceId::PODS) {
             if let Some(amounts) = self.amounts_mut(id, table) {
                 amounts.requested[at] = amounts.requested[at].saturating_add(units.saturating_mul(times));
             }
         }
-        self.pods.requested[at] += times;
-        self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(requests.nonzero_cpu_milli * times);
-        self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(requests.nonzero_memory * times);
     }
 
     /// What is requested on a row, pods left out.

@@ -98,7 +98,10 @@ impl Cluster {
             Some(held)
                 if held.life == Life::Confirmed
                     && Arc::ptr_eq(&held.pod.class, &pod.class)
-                    && held.pod.is_deleting == pod.is_deleting =>
+                    && held.pod.is_deleting == pod.is_deleting
+                    && held.pod.uses == pod.uses
+                    && held.pod.operates.is_none()
+                    && pod.operates.is_none() =>
             {
                 // The amounts are the same; only the record is new.
                 self.replace_record(pod, row);
@@ -117,6 +120,7 @@ impl Cluster {
     pub fn release(&mut self, uid: &str) -> bool {
         let Some(held) = self.pods.held.remove(uid) else { return false };
         self.pods.assumed -= usize::from(held.life == Life::Assumed);
+        self.leave_reservations(&held.pod);
         self.vacate(held.row, &held.pod);
         true
     }
@@ -124,7 +128,8 @@ impl Cluster {
     fn hold(&mut self, pod: Arc<Pod>, row: Row, life: Life) {
         self.occupy(row, &pod);
         self.pods.assumed += usize::from(life == Life::Assumed);
-        self.pods.held.insert(pod.uid.clone(), Held { pod, row, life });
+        self.pods.held.insert(pod.uid.clone(), Held { pod: pod.clone(), row, life });
+        self.enter_reservations(row, &pod);
     }
 
     fn replace_record(&mut self, pod: Arc<Pod>, row: Row) {

@@ -1,12 +1,8 @@
 //! From a place taken to a pod bound: wait at Permit, writes that come first, the bind. Spec: scheduler-core 3.4 and 4.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use koord_api::annotation::Annotation as _;
-use koord_api::annotation::reservation::ReservationAllocated;
 use koord_api::duration::GoDuration;
-use koord_api::keys::pod::annotation::RESERVATION_ALLOCATED;
 
 use super::command::{self, BindPlan, Note, StatusPatch, Subject, Unmark};
 use super::failure::Refusal;
@@ -419,16 +415,19 @@ impl Engine {
     }
 }
 
-/// What a plan marks pods with, and where they may keep it: a pod that is bound after all uses its reservation.
+/// What a plan marks pods with that must go again. A pod that is bound after all keeps its own.
 fn marks(plan: &BindPlan) -> Vec<Unmark> {
-    let own = plan.pod.iter().map(|pod| (pod, &plan.annotations, Some(plan.node.clone())));
-    let others = plan.others.iter().map(|marked| (&marked.pod, &marked.annotations, None));
-    let mark = |(pod, annotations, unless_on): (&Subject, &BTreeMap<String, Option<String>>, _)| {
-        let text = annotations.get(RESERVATION_ALLOCATED)?.as_ref()?;
-        let allocated = ReservationAllocated::parse(text).ok()?;
-        Some(Unmark { pod: pod.clone(), reservation_uid: allocated.uid.into(), unless_on })
-    };
-    own.chain(others).filter_map(mark).collect()
+    let own = plan.pod.clone().filter(|_| !plan.taken_back.is_empty()).map(|pod| Unmark {
+        pod,
+        node: plan.node.clone(),
+        annotations: plan.taken_back.clone(),
+    });
+    let others = plan.others.iter().map(|marked| Unmark {
+        pod: marked.pod.clone(),
+        node: Box::default(),
+        annotations: marked.annotations.keys().cloned().collect(),
+    });
+    own.into_iter().chain(others).collect()
 }
 
 /// Plugins that refuse before the bind speak for themselves. Spec: scheduler-core 4 step 3.

@@ -16,12 +16,13 @@ pub enum Command {
     Prepare(Box<BindPlan>),
     /// Posts the binding; of a Reservation, writes its status. Outcome: bound or not.
     Bind(Binding),
-    /// Takes back what `Prepare` wrote about reservations, for the bind failed. No outcome.
-    Unmark(Box<Unmark>),
     /// Patches the status of a pod that waits. No outcome: what fails is tried again by the outside, then let go.
     PatchStatus(Box<StatusPatch>),
     /// Marks the victims, deletes them, and tells of it on each. Outcome: preempted or not.
     Preempt(Box<PreemptOrder>),
+    /// Takes annotations off a pod again whose bind failed; not when it is on that node all the same, or is another pod
+    /// by now. No outcome.
+    Unmark(Box<Unmark>),
     Tell(Box<Note>),
     /// Changes the status of a Reservation. Outcome: written or not, but none for a refusal, which the next attempt says
     /// again.
@@ -83,6 +84,8 @@ pub struct BindPlan {
     pub labels: BTreeMap<String, Option<String>>,
     /// Other pods that get annotations too: those that a reservation takes in with it.
     pub others: Vec<Marked>,
+    /// Annotations of these that are taken off again if the pod is not bound after all.
+    pub taken_back: Vec<String>,
     /// How long plugins may take to settle.
     pub settles_until: Option<Time>,
 }
@@ -97,6 +100,15 @@ impl BindPlan {
             && self.others.is_empty()
             && self.settles_until.is_none()
     }
+}
+
+/// Annotations that a pod got for a node that it did not come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmark {
+    pub pod: Subject,
+    /// A pod that is there keeps them; empty for one that must not keep them anywhere.
+    pub node: Box<str>,
+    pub annotations: Vec<String>,
 }
 
 /// Annotations for a pod; it must still have this UID.
@@ -133,16 +145,6 @@ pub struct PreemptOrder {
     pub node: Box<str>,
     /// The last one goes after all others.
     pub victims: Vec<Subject>,
-}
-
-/// A mark on a pod that must not stay: the annotation that names the reservation it uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unmark {
-    pub pod: Subject,
-    /// The mark of another reservation stays.
-    pub reservation_uid: Box<str>,
-    /// A pod that is there after all keeps its mark.
-    pub unless_on: Option<Box<str>>,
 }
 
 /// A change of a Reservation's status, made to the object as it then is. One that has ended is left alone.

@@ -130,6 +130,9 @@ impl Engine {
     }
 
     fn renominate(&mut self, pod: &Arc<Pod>, profile: queue::ProfileId, nominating: Nominating) {
+        if nominating == Nominating::Clear {
+            self.promise(profile, pod, None);
+        }
         let nominating = match nominating {
             Nominating::Keep => match self.queue.nominated_node(&queue_uid(&pod.uid)).cloned() {
                 Some(node) => queue::Nominating::Override(Some(node)),
@@ -142,6 +145,14 @@ impl Engine {
             }
         };
         self.queue.nominate(&self.world, &super::world::queued(pod, profile), nominating);
+    }
+
+    /// What goes with the promise of a node is promised too, or no longer.
+    fn promise(&mut self, profile: queue::ProfileId, pod: &Arc<Pod>, room: Option<&Preemption>) {
+        let framework = &self.world.frameworks[usize::from(profile.0)];
+        for plugin in framework.reserves.iter().filter_map(|hooks| hooks.reserve.as_ref()) {
+            plugin.promise(&mut self.world.cluster, pod, room);
+        }
     }
 
     /// Event and status, both only as far as they say something new.
@@ -220,6 +231,7 @@ impl Engine {
     /// Makes room on a node: victims go, and lesser pods lose their promise of it. Spec: scheduler-core 6.13.8.
     pub(super) fn preempt(&mut self, now: Time, record: &Record, preemption: &Preemption) {
         let pod = &record.pod.content;
+        self.promise(record.pod.profile, pod, Some(preemption));
         let node = self.world.cluster.node(preemption.row).name.clone();
         let mut victims = Vec::new();
         for victim in preemption.calls() {

@@ -135,6 +135,7 @@ impl Engine {
     /// A pod was deleted or has finished.
     pub(super) fn pod_is_gone(&mut self, now: Time, uid: &str) {
         self.world.others.remove(uid);
+        self.world.cluster.promise_reservation(uid, None);
         if self.world.waiting.contains_key(uid) {
             self.stops_waiting(now, uid);
         }

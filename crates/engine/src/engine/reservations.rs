@@ -63,7 +63,7 @@ impl Engine {
             self.warn(format!("reservation {name} is not looked at: {fault}"));
             return;
         }
-        let Some(record) = self.world.cluster.set_reservation(object).new else { return };
+        let record = self.world.cluster.set_reservation(object).new;
         match Standing::of(&record) {
             Standing::Over => self.reservation_ends(now, uid),
             Standing::Placed => self.reservation_is_placed(now, &record),

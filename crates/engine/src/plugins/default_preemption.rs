@@ -11,7 +11,7 @@ use crate::framework::event::{Action, Resource};
 use crate::framework::hint::{Hint, Registration};
 use crate::framework::{
     Code, HintFn, HintInput, Hooks, Nominating, PostFilter, PostFilterInput, PostFiltered, PreEnqueue,
-    Preemption, Status,
+    PluginName, Preemption, Status,
 };
 use crate::pod::Pod;
 use crate::profile::args::{CandidateLimits, DefaultPreemptionArgs};
@@ -22,7 +22,8 @@ mod search;
 mod shortlist;
 mod sums;
 
-use search::{Method, Outcome};
+use search::Outcome;
+pub(super) use search::Method;
 
 pub const NAME: &str = "DefaultPreemption";
 
@@ -59,23 +60,35 @@ impl PostFilter for DefaultPreemption {
         if let Some(text) = ineligible(input) {
             return refused(Status::unschedulable(NAME, said(text)), Nominating::Keep);
         }
-        match search::run(input, self.limits, self.method, random) {
-            // Extenders with a preempt verb choose among all candidates here, before the best is taken; the
-            // shortlist keeps only the best as long as nobody else is asked.
-            Outcome::Found(best) => {
-                let all = &input.cycle.cluster.node(best.row).pods.all;
-                let preemption = Preemption {
-                    row: best.row,
-                    victims: best.victims.iter().filter_map(|at| all.get(*at).cloned()).collect(),
-                    violations: best.violations,
-                };
-                let status = Status { code: Code::Success, reasons: Vec::new(), plugin: NAME };
-                let nominating = Nominating::Node(best.row);
-                PostFiltered { status, nominating, preemption: Some(preemption) }
-            }
-            Outcome::Nothing(text) => refused(Status::unschedulable(NAME, said(&text)), Nominating::Clear),
-            Outcome::Broken(text) => refused(Status::error(NAME, said(&text)), Nominating::Keep),
+        make_room(NAME, input, self.limits, self.method, &|_| true, random)
+    }
+}
+
+/// Looks for the node where room is cheapest to make, of pods of lower priority that may go.
+pub(super) fn make_room(
+    plugin: PluginName,
+    input: &PostFilterInput<'_>,
+    limits: CandidateLimits,
+    method: Method,
+    may_go: &dyn Fn(&Pod) -> bool,
+    random: &mut Random,
+) -> PostFiltered {
+    match search::run(input, limits, method, may_go, random) {
+        // Extenders with a preempt verb choose among all candidates here, before the best is taken; the
+        // shortlist keeps only the best as long as nobody else is asked.
+        Outcome::Found(best) => {
+            let all = &input.cycle.cluster.node(best.row).pods.all;
+            let preemption = Preemption {
+                row: best.row,
+                victims: best.victims.iter().filter_map(|at| all.get(*at).cloned()).collect(),
+                violations: best.violations,
+            };
+            let status = Status { code: Code::Success, reasons: Vec::new(), plugin };
+            let nominating = Nominating::Node(best.row);
+            PostFiltered { status, nominating, preemption: Some(preemption) }
         }
+        Outcome::Nothing(text) => refused(Status::unschedulable(plugin, said(&text)), Nominating::Clear),
+        Outcome::Broken(text) => refused(Status::error(plugin, said(&text)), Nominating::Keep),
     }
 }
 
@@ -88,8 +101,12 @@ fn refused(status: Status, nominating: Nominating) -> PostFiltered {
 }
 
 /// Why the pod may not take others away, or not yet.
-fn ineligible(input: &PostFilterInput<'_>) -> Option<&'static str> {
+pub(super) fn ineligible(input: &PostFilterInput<'_>) -> Option<&'static str> {
     let class = &input.cycle.pod.class;
+    // Differs: upstream looks for a pod of that name, and says that there is none.
+    if class.reserve.is_some() {
+        return Some("not eligible due to a reservation, which takes no pods away.");
+    }
     if class.never_preempts {
         return Some("not eligible due to preemptionPolicy=Never.");
     }

@@ -49,7 +49,7 @@ fn text(command: &Command) -> String {
                 binding.extender
             )
         }
-        Command::Unmark(mark) => format!("unmark {} {}", who(&mark.pod), mark.reservation_uid),
+        Command::Unmark(mark) => format!("unmark {} {}", who(&mark.pod), mark.annotations.join(" ")),
         Command::WriteReservation(write) => reservation(write),
         Command::DeleteReservation { name, uid } => format!("delete reservation {name} {uid}"),
         Command::Prepare(plan) => prepare(plan),

@@ -68,6 +68,10 @@ impl Memory {
         {
             return None;
         }
+        let mut plugins = framework.pre_filters.iter().filter_map(|hooks| hooks.pre_filter.as_ref());
+        if !plugins.all(|plugin| plugin.speaks_of_class(cluster, pod)) {
+            return None;
+        }
         let mut cycle = Cycle::new(cluster, pod);
         let skipped = prepare(framework, &mut cycle)?;
         let mut promises = Promises::new(attempt, cluster, pod);
@@ -117,7 +121,7 @@ impl Memory {
         cycle: &mut Cycle<'_>,
         promises: &mut Promises<'_>,
     ) -> Option<Result<Choice, Failure>> {
-        let mut standing = Standing::new(&cycle.pod.class, assessor, skipped);
+        let mut standing = Standing::new(&cycle.pod.class, assessor, skipped, promises.are_restored());
         let states = Some(self.alike.caught_up(cycle.cluster));
         let outcome = by_standing(&mut standing, attempt, cycle, promises, states);
         self.keep(standing, cycle.cluster.columns.rows());
@@ -136,20 +140,31 @@ impl Memory {
         let address = Arc::as_ptr(class).addr();
         if let Some(at) = self.places.get(&address).copied() {
             let standing = &self.standings[at].standing;
-            if standing.skipped == skipped && standing.is_current(cluster, promises) {
+            let is_alike = standing.skipped == skipped && standing.is_restored == promises.are_restored();
+            if is_alike && standing.is_current(cluster, promises) {
                 return Way::Standing(at);
             }
             let Some(assessor) = Assessor::new(framework, cluster, class, skipped) else {
                 return Way::Plain;
             };
-            self.standings[at].standing = Standing::new(class, assessor, skipped);
+            let is_restored = promises.are_restored();
+            if is_restored && assessor.are_judging(cluster) {
+                return Way::Plain;
+            }
+            self.standings[at].standing = Standing::new(class, assessor, skipped, is_restored);
             return Way::Standing(at);
         }
         let is_known = self.meet(class);
         let Some(assessor) = Assessor::new(framework, cluster, class, skipped).map(Box::new) else {
             return Way::Plain;
         };
-        let ask = assessor.fused(cluster).filter(|_| !is_known).and_then(|fused| alike::ask(class, fused));
+        let is_restored = promises.are_restored();
+        // What such a pod sees of a node is worked out for the row alone.
+        if is_restored && assessor.are_judging(cluster) {
+            return Way::Plain;
+        }
+        let is_lonely = !is_known && !is_restored;
+        let ask = assessor.fused(cluster).filter(|_| is_lonely).and_then(|fused| alike::ask(class, fused));
         match ask {
             Some(ask) => Way::Alike(assessor, ask),
             None => Way::New(assessor),
@@ -265,9 +280,22 @@ impl<'a> Promises<'a> {
 
     /// All filters on a row beside those who were promised it.
     fn check(&mut self, row: Row) -> Result<(), Status> {
+        let framework = self.framework;
+        let (cycle, _) = self.prepared()?;
+        let seen = framework.seen(cycle, row);
+        self.check_seen(row, &seen)
+    }
+
+    /// The same on a row that looks like this to the pod.
+    fn check_seen(&mut self, row: Row, seen: &Delta) -> Result<(), Status> {
         let (framework, nominated) = (self.framework, self.nominated);
         let (cycle, prepared) = self.prepared()?;
-        framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default())
+        framework.check_beside_nominated(nominated, prepared, cycle, row, seen)
+    }
+
+    /// Whether the pod looks through others on some nodes.
+    fn are_restored(&self) -> bool {
+        self.framework.restores.iter().any(|plugin| plugin.concerns(self.cluster, self.pod))
     }
 
     /// Every row that does not take the pod beside those who were promised it; none when something went wrong.

@@ -2,7 +2,7 @@
 
 use super::{Framework, Ties};
 use crate::cluster::Row;
-use crate::framework::{Cycle, PluginName, Status};
+use crate::framework::{Cycle, NodeView, PluginName, Restored, Status};
 use crate::random::Random;
 
 /// The weighted sum of all scores, one for each row.
@@ -33,6 +33,13 @@ pub(super) fn rate(
     let mut scores = vec![0i64; rows.len()];
     for (name, plugin, weight) in active {
         plugin.rate(cycle, rows, &mut scores);
+        if let Some(restored) = cycle.get::<Restored>() {
+            for (row, score) in rows.iter().zip(&mut scores) {
+                if let Some(delta) = restored.on(*row) {
+                    *score = plugin.score(cycle, &NodeView::supposing(cycle.cluster, *row, delta));
+                }
+            }
+        }
         plugin.normalize(cycle, rows, &mut scores);
         for (total, score) in totals.iter_mut().zip(&scores) {
             if !(0..=100).contains(score) {

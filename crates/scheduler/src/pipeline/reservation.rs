@@ -7,15 +7,14 @@ use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use koord_api::annotation;
-use koord_api::annotation::reservation::{ResizeAllocatable, remove_allocated};
+use koord_api::annotation::reservation::ResizeAllocatable;
 use koord_api::crd::decode_object;
 use koord_api::crd::reservation::{Reservation, ReservationPhase};
-use koord_api::keys::pod::annotation::RESERVATION_ALLOCATED;
 use koord_api::preserve::carry_unknown;
 use koord_api::time::Time;
 use koord_engine::engine::command::{Binding, ReservationChange, ReservationWrite, Subject, Unmark};
 use kube::Resource as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Shared;
 use super::api::{Failure, JSON, MERGE, patiently, pod_path};
@@ -154,20 +153,20 @@ async fn try_unmark(shared: &Shared, mark: &Unmark) -> Result<(), Failure> {
     let raw: Value = shared.api.fetch(Method::GET, &path, JSON, Vec::new()).await?;
     let is_another = raw["metadata"]["uid"] != *mark.pod.uid;
     let node = raw["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
-    let is_there = node.is_some() && node == mark.unless_on.as_deref();
-    let mut annotations = annotation::Annotations::new();
-    if let Some(text) = raw["metadata"]["annotations"][RESERVATION_ALLOCATED].as_str() {
-        annotations.insert(RESERVATION_ALLOCATED.to_owned(), text.to_owned());
-    }
-    // One that cannot be read was not written by us.
-    let is_ours = remove_allocated(&mut annotations, &mark.reservation_uid).unwrap_or(false);
-    if is_another || is_there || !is_ours {
+    let is_there = node.is_some_and(|node| node == &*mark.node);
+    let annotations = &raw["metadata"]["annotations"];
+    let left: Map<String, Value> = mark
+        .annotations
+        .iter()
+        .filter(|key| !annotations[key.as_str()].is_null())
+        .map(|key| (key.clone(), Value::Null))
+        .collect();
+    if is_another || is_there || left.is_empty() {
         return Ok(());
     }
     // At the version that was looked at: a mark that is written meanwhile is another one.
     let body = json!({"metadata": {
-        "uid": mark.pod.uid, "resourceVersion": raw["metadata"]["resourceVersion"],
-        "annotations": {RESERVATION_ALLOCATED: null},
+        "uid": mark.pod.uid, "resourceVersion": raw["metadata"]["resourceVersion"], "annotations": left,
     }});
     shared.api.send(Method::PATCH, &path, MERGE, body.to_string().into_bytes()).await
 }

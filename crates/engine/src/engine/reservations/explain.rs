@@ -51,7 +51,7 @@ fn over(known: &Known) -> String {
 fn holding(known: &Known, entry: &Entry) -> String {
     let reserves = Reserves::of(&entry.record);
     let until = reserves.until.map(|until| format!(" until {until}")).unwrap_or_default();
-    let waits = match entry.is_matchable() {
+    let waits = match entry.is_matchable {
         _ if known.is_waiting() => ", not usable before there is room for it",
         true => "",
         false => ", not usable by others",

@@ -80,7 +80,7 @@ fn view(cluster: &Cluster, entry: &Entry) -> ReservationView {
         namespace: if is_pod { record.pod.key.namespace.to_string() } else { String::new() },
         uid: record.uid.to_string(),
         kind: if is_pod { "Pod" } else { "Reservation" },
-        available: entry.is_matchable(),
+        available: entry.is_matchable,
         allocate_once: record.is_once,
         allocatable: list(&record.allocatable),
         reserved: list(&record.inner),

@@ -6,6 +6,7 @@ use super::sums::Sums;
 use crate::cluster::Row;
 use crate::cluster::budgets::Guard;
 use crate::framework::{Code, PostFilterInput, Status};
+use crate::pod::Pod;
 use crate::profile::args::CandidateLimits;
 use crate::random::Random;
 use crate::schedule::{Lack, Reasons};
@@ -15,8 +16,7 @@ use crate::schedule::{Lack, Reasons};
 pub(super) enum Method {
     /// By sums where they are enough.
     Quickest,
-    /// By the filters, always. For comparison.
-    #[cfg(test)]
+    /// By the filters, always.
     Filters,
 }
 
@@ -33,6 +33,7 @@ pub(super) fn run(
     input: &PostFilterInput<'_>,
     limits: CandidateLimits,
     method: Method,
+    may_go: &dyn Fn(&Pod) -> bool,
     random: &mut Random,
 ) -> Outcome {
     let rows = input.diagnosis.curable(input.order);
@@ -40,9 +41,9 @@ pub(super) fn run(
         input,
         sums: match method {
             Method::Quickest => Sums::of(input),
-            #[cfg(test)]
             Method::Filters => None,
         },
+        may_go,
         guard: Guard::new(input.cycle.cluster),
         shortlist: Shortlist::new(candidates_wanted(limits, rows.len())),
         refusals: Refusals::default(),
@@ -70,6 +71,7 @@ pub(super) fn candidates_wanted(limits: CandidateLimits, nodes: usize) -> usize 
 
 struct Search<'a> {
     input: &'a PostFilterInput<'a>,
+    may_go: &'a dyn Fn(&Pod) -> bool,
     sums: Option<Sums<'a>>,
     guard: Guard<'a>,
     shortlist: Shortlist,
@@ -88,6 +90,10 @@ impl Search<'_> {
         }
         let pods = &cluster.node(row).pods;
         let lower = pods.below(priority);
+        if !pods.all[lower..].iter().any(|pod| (self.may_go)(pod)) {
+            self.refusals.without_victims += 1;
+            return;
+        }
         if let Err(refusal) = self.try_node(row, lower) {
             self.refusals.add(refusal);
         } else if self.victims.places.is_empty() {
@@ -99,11 +105,13 @@ impl Search<'_> {
     }
 
     fn try_node(&mut self, row: Row, lower: usize) -> Result<(), Refusal> {
-        let Search { input, sums, guard, victims, refusals, .. } = self;
+        let Search { input, sums, guard, victims, refusals, may_go, .. } = self;
         let by_filters = |guard: &mut Guard<'_>, victims: &mut Victims| {
-            dry_run::run(input, row, lower, guard, victims).map_err(Refusal::New)
+            dry_run::run(input, row, (lower, *may_go), guard, victims).map_err(Refusal::New)
         };
-        let Some(sums) = sums else { return by_filters(guard, victims) };
+        // What owners leave goes back to their reservations, which sums do not know.
+        let is_shared = input.cycle.cluster.reservations().are_on(row);
+        let Some(sums) = sums.as_mut().filter(|_| !is_shared) else { return by_filters(guard, victims) };
         let Err(lack) = sums.run(row, lower, guard, victims) else { return Ok(()) };
         match refusals.lacks.iter().find(|(known, _)| *known == lack) {
             Some((_, at)) => Err(Refusal::Known(*at)),

@@ -12,7 +12,7 @@ use super::arithmetic::{Amounts, Ask, Block, Bounds, LANES, Lane, is_exact};
 use super::assess::{Assessor, Fused};
 use super::standing::Outcome;
 use crate::cluster::{Cluster, Columns, Row};
-use crate::framework::{Cycle, Sieve, Status};
+use crate::framework::{Cycle, NodeView, Sieve, Status};
 use crate::hash::QuickMap;
 use crate::number::nearest;
 use crate::pod::Class;
@@ -358,7 +358,8 @@ impl<'a> Search<'a> {
             return -1.0;
         }
         self.raws.clear();
-        self.assessor.raw_key(self.framework, self.cycle, *row, &mut self.raws);
+        let node = NodeView::of(self.cycle.cluster, *row);
+        self.assessor.raw_key(self.framework, self.cycle, &node, &mut self.raws);
         self.is_unknown |= self.raws.iter().any(|raw| *raw != 0);
         if !state.is_odd {
             return total;
