@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use koord_api::duration::GoDuration;
 
-use super::command::{self, BindPlan, Note, StatusPatch, Subject, Unmark};
+use super::command::{self, BindPlan, Note, StatusPatch, Subject};
 use super::failure::Refusal;
 use super::input::Outcome;
 use super::step::Record;
@@ -31,8 +31,6 @@ pub(super) struct Binding {
     stage: Stage,
     /// Since when it has the place.
     since: Time,
-    /// Annotations to be taken off again if it is not bound.
-    marks: Vec<String>,
 }
 
 enum Stage {
@@ -117,7 +115,7 @@ impl Engine {
         }
         self.bindings.insert(
             uid.clone(),
-            Binding { record, row, slots, stage: Stage::Waiting { timers }, since: now, marks: Vec::new() },
+            Binding { record, row, slots, stage: Stage::Waiting { timers }, since: now },
         );
         if !waits {
             self.prepare_binding(now, &uid);
@@ -162,7 +160,6 @@ impl Engine {
             if let Some(waiting) = self.world.waiting.get_mut(uid) {
                 waiting.nominated = Some(plan.node.clone());
             }
-            binding.marks.clone_from(&plan.taken_back);
             binding.stage = Stage::Preparing { settles_until: plan.settles_until };
             self.commands.push(Command::Prepare(Box::new(plan)));
         }
@@ -285,11 +282,6 @@ impl Engine {
         let Some(mut binding) = self.bindings.remove(uid) else { return };
         let pod = binding.record.pod.content.clone();
         self.unreserve(binding.record.pod.profile, &pod, binding.row, &mut binding.slots);
-        if !binding.marks.is_empty() {
-            let node = self.world.cluster.node(binding.row).name.clone();
-            let unmark = Unmark { pod: Subject::of(&pod), node, annotations: binding.marks };
-            self.commands.push(Command::Unmark(Box::new(unmark)));
-        }
         self.take_back(now, binding.record, refusal);
     }
 

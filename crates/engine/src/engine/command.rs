@@ -20,9 +20,6 @@ pub enum Command {
     PatchStatus(Box<StatusPatch>),
     /// Marks the victims, deletes them, and tells of it on each. Outcome: preempted or not.
     Preempt(Box<PreemptOrder>),
-    /// Takes annotations off a pod again whose bind failed; not when it is on that node all the same, or is another pod
-    /// by now. No outcome.
-    Unmark(Box<Unmark>),
     Tell(Box<Note>),
     /// Writes the status of a Reservation. Outcome: bound or not, where `is_bind`; otherwise none, and what fails is
     /// tried again by the outside, then let go: the next look at the object finds it again.
@@ -77,8 +74,6 @@ pub struct BindPlan {
     pub labels: BTreeMap<String, Option<String>>,
     /// Other pods that get annotations too: those that a reservation takes in with it.
     pub others: Vec<Marked>,
-    /// Annotations of these that are taken off again if the pod is not bound after all.
-    pub taken_back: Vec<String>,
     /// How long plugins may take to settle.
     pub settles_until: Option<Time>,
 }
@@ -93,14 +88,6 @@ impl BindPlan {
             && self.others.is_empty()
             && self.settles_until.is_none()
     }
-}
-
-/// Annotations that a pod got for a node that it did not come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unmark {
-    pub pod: Subject,
-    pub node: Box<str>,
-    pub annotations: Vec<String>,
 }
 
 /// Annotations for a pod; it must still have this UID.

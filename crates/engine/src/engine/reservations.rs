@@ -9,7 +9,7 @@ impl Engine {
     /// A Reservation as it is now.
     pub(super) fn reservation_is(&mut self, _now: Time, object: &Reservation) {
         let news = self.world.cluster.set_reservation(object);
-        let Some(record) = news.new else { return };
+        let record = news.new;
         if !record.pod.node.is_empty() && !record.phase.is_terminal() {
             self.world.cluster.confirm(record.pod.clone());
         }

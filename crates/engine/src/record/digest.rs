@@ -49,6 +49,8 @@ fn text(command: &Command) -> String {
                 binding.extender
             )
         }
+        Command::WriteReservation(write) => format!("reservation {} {}", write.name, write.uid),
+        Command::DeleteReservation { name, uid } => format!("delete reservation {name} {uid}"),
         Command::Prepare(plan) => prepare(plan),
         Command::PatchStatus(patch) => status(patch),
         Command::Preempt(order) => {
