@@ -61,68 +61,68 @@ fn affinity_and_taints() {
     let unlike = "1 Reservation(s) didn't match affinity rules";
     let inexact = "1 Reservation(s) is not exact matched";
     let cases = vec![
-        ("M1", taint(json!("v"), "NoSchedule"), json!({}), beside.clone()),
-        ("M2", taint(json!("v"), "NoSchedule"), affinity("{}"), none(&[tainted, total])),
+        ("scheduler-reservation-loadaware#A6.M1", taint(json!("v"), "NoSchedule"), json!({}), beside.clone()),
+        ("scheduler-reservation-loadaware#A6.M2", taint(json!("v"), "NoSchedule"), affinity("{}"), none(&[tainted, total])),
         (
-            "M3",
+            "scheduler-reservation-loadaware#A6.M3",
             taint(json!("v"), "NoSchedule"),
             affinity(r#"{"tolerations":[{"key":"k","operator":"Exists"}]}"#),
             used.clone(),
         ),
         (
-            "M4",
+            "scheduler-reservation-loadaware#A6.M4",
             taint(json!(null), "NoExecute"),
             affinity("{}"),
             none(&["1 Reservation(s) had untolerated taint {k: }", total]),
         ),
-        ("M5", taint(json!("v"), "PreferNoSchedule"), affinity("{}"), used.clone()),
-        ("M6", closed.clone(), json!({}), beside.clone()),
-        ("M7", closed.clone(), affinity("{}"), none(&[unschedulable, total])),
+        ("scheduler-reservation-loadaware#A6.M5", taint(json!("v"), "PreferNoSchedule"), affinity("{}"), used.clone()),
+        ("scheduler-reservation-loadaware#A6.M6", closed.clone(), json!({}), beside.clone()),
+        ("scheduler-reservation-loadaware#A6.M7", closed.clone(), affinity("{}"), none(&[unschedulable, total])),
         (
-            "M8",
+            "scheduler-reservation-loadaware#A6.M8",
             closed,
             affinity(r#"{"tolerations":[{"key":"node.kubernetes.io/unschedulable","operator":"Exists","effect":"NoSchedule"}]}"#),
             used.clone(),
         ),
         (
-            "M9",
+            "scheduler-reservation-loadaware#A6.M9",
             json!({"metadata": {"deletionTimestamp": "2024-01-02T00:00:00Z"}}),
             affinity(r#"{"tolerations":[{"operator":"Exists"}]}"#),
             Fate::Failed("target reservation is terminating".into()),
         ),
-        ("M10", both.clone(), affinity(r#"{"name":"r1"}"#), used.clone()),
-        ("M11", json!({}), affinity(r#"{"name":"r1","reservationSelector":{"pool":"z"}}"#), used.clone()),
+        ("scheduler-reservation-loadaware#A6.M10", both.clone(), affinity(r#"{"name":"r1"}"#), used.clone()),
+        ("scheduler-reservation-loadaware#A6.M11", json!({}), affinity(r#"{"name":"r1","reservationSelector":{"pool":"z"}}"#), used.clone()),
         (
-            "M12",
+            "scheduler-reservation-loadaware#A6.M12",
             json!({}),
             affinity(r#"{"name":"r9"}"#),
             none(&["1 Reservation(s) didn't match the requested reservation name", total]),
         ),
         (
-            "M13",
+            "scheduler-reservation-loadaware#A6.M13",
             json!({}),
             merged(affinity(r#"{"name":"r1"}"#), &other_app()),
             none(&["0 Reservation(s) matched owner total"]),
         ),
-        ("M14", label("pool", "peak"), affinity(r#"{"reservationSelector":{"pool":"low"}}"#), none(&[unlike, total])),
-        ("M15", json!({}), affinity(r#"{"reservationSelector":{"zone":"a"}}"#), used.clone()),
-        ("M16", label("zone", "b"), affinity(r#"{"reservationSelector":{"zone":"a"}}"#), none(&[unlike, total])),
-        ("M17", label("pool", "peak"), terms(json!([expression("pool", "low"), expression("disk", "ssd")])), used.clone()),
+        ("scheduler-reservation-loadaware#A6.M14", label("pool", "peak"), affinity(r#"{"reservationSelector":{"pool":"low"}}"#), none(&[unlike, total])),
+        ("scheduler-reservation-loadaware#A6.M15", json!({}), affinity(r#"{"reservationSelector":{"zone":"a"}}"#), used.clone()),
+        ("scheduler-reservation-loadaware#A6.M16", label("zone", "b"), affinity(r#"{"reservationSelector":{"zone":"a"}}"#), none(&[unlike, total])),
+        ("scheduler-reservation-loadaware#A6.M17", label("pool", "peak"), terms(json!([expression("pool", "low"), expression("disk", "ssd")])), used.clone()),
         (
-            "M18",
+            "scheduler-reservation-loadaware#A6.M18",
             json!({}),
             affinity(r#"{"requiredDuringSchedulingIgnoredDuringExecution":{}}"#),
             none(&[unlike, total]),
         ),
-        ("M18", json!({}), terms(json!([{}])), none(&[unlike, total])),
+        ("scheduler-reservation-loadaware#A6.M18", json!({}), terms(json!([{}])), none(&[unlike, total])),
         (
-            "M19",
+            "scheduler-reservation-loadaware#A6.M19",
             json!({}),
             terms(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["r1"]}]}])),
             used.clone(),
         ),
         (
-            "M20",
+            "scheduler-reservation-loadaware#A6.M20",
             json!({}),
             terms(json!([{"matchExpressions": [{"key": "a", "operator": "Foo"}]}])),
             Fate::Failed(
@@ -132,32 +132,32 @@ fn affinity_and_taints() {
                     .into(),
             ),
         ),
-        ("M21", json!({}), affinity(""), used),
+        ("scheduler-reservation-loadaware#A6.M21", json!({}), affinity(""), used),
         (
-            "M22",
+            "scheduler-reservation-loadaware#A6.M22",
             json!({}),
             affinity("{"),
             Fate::Failed("running PreFilter plugin \"Reservation\": unexpected end of JSON input".into()),
         ),
-        ("M23", both, fussy.clone(), none(&[unschedulable, total])),
-        ("M24", taint(json!("v"), "NoSchedule"), fussy.clone(), none(&[tainted, total])),
-        ("M25", json!({}), fussy, none(&[unlike, total])),
+        ("scheduler-reservation-loadaware#A6.M23", both, fussy.clone(), none(&[unschedulable, total])),
+        ("scheduler-reservation-loadaware#A6.M24", taint(json!("v"), "NoSchedule"), fussy.clone(), none(&[tainted, total])),
+        ("scheduler-reservation-loadaware#A6.M25", json!({}), fussy, none(&[unlike, total])),
         (
-            "M26",
+            "scheduler-reservation-loadaware#A6.M26",
             json!({}),
             merged(affinity("{}"), &exact(r#"{"resourceNames":["cpu"]}"#)),
             none(&[inexact, total]),
         ),
-        ("M27", json!({}), exact(r#"{"resourceNames":["cpu"]}"#), beside),
+        ("scheduler-reservation-loadaware#A6.M27", json!({}), exact(r#"{"resourceNames":["cpu"]}"#), beside),
         (
-            "M28",
+            "scheduler-reservation-loadaware#A6.M28",
             json!({}),
             merged(affinity(r#"{"name":"r1"}"#), &exact(r#"{"resourceNames":["cpu"]}"#)),
             none(&["1 Reservation(s) exactly matches the requested reservation name", inexact, total]),
         ),
     ];
     for (key, over, pod, want) in cases {
-        assert_eq!(meet(over, pod), want, "scheduler-reservation-loadaware#A6.{key}");
+        assert_eq!(meet(over, pod), want, "{key}");
     }
     let bad = meet(json!({}), exact("{"));
     assert!(matches!(bad, Fate::Failed(_)), "{bad:?}");
@@ -168,33 +168,33 @@ fn exact_amounts() {
     let (names, gpu) = (|names: Value| exact(&json!({"resourceNames": names}).to_string()), "nvidia.com/gpu");
     for (key, asked, held, over, want) in [
         (
-            "E1",
+            "scheduler-reservation-loadaware#A1.2.E1",
             json!({"cpu": "4", "memory": "8Gi"}),
             json!({"cpu": "4", "memory": "16Gi"}),
             names(json!(["cpu"])),
             true,
         ),
         (
-            "E2",
+            "scheduler-reservation-loadaware#A1.2.E2",
             json!({"cpu": "4000m", "memory": "8Gi"}),
             json!({"cpu": "4", "memory": "8192Mi"}),
             names(json!(["cpu", "memory"])),
             true,
         ),
-        ("E3", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!(["cpu"])), false),
+        ("scheduler-reservation-loadaware#A1.2.E3", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!(["cpu"])), false),
         // Upstream ends with yes at the name that both lack.
-        ("E4", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!([gpu, "cpu"])), false),
-        ("E5", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!(["cpu", gpu])), false),
-        ("E6", json!({"cpu": "4"}), json!({"cpu": "4", "nvidia.com/gpu": "1"}), names(json!([gpu])), false),
-        ("E7", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!([])), true),
-        ("E7", json!({"cpu": "4"}), json!({"cpu": "8"}), json!({}), true),
+        ("scheduler-reservation-loadaware#A1.2.E4", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!([gpu, "cpu"])), false),
+        ("scheduler-reservation-loadaware#A1.2.E5", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!(["cpu", gpu])), false),
+        ("scheduler-reservation-loadaware#A1.2.E6", json!({"cpu": "4"}), json!({"cpu": "4", "nvidia.com/gpu": "1"}), names(json!([gpu])), false),
+        ("scheduler-reservation-loadaware#A1.2.E7", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!([])), true),
+        ("scheduler-reservation-loadaware#A1.2.E7", json!({"cpu": "4"}), json!({"cpu": "8"}), json!({}), true),
     ] {
         let mut scene = Scene::new(&ReservationArgs::default());
         scene.node_of("n", json!({"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "8"}), json!({}));
         scene.reserve("r", "n", held, json!({}));
         let pod = scene.pod("p", asked, over);
         let want = placed("n", if want { "r" } else { "" });
-        assert_eq!(scene.place(&pod), want, "scheduler-reservation-loadaware#A1.2.{key}");
+        assert_eq!(scene.place(&pod), want, "{key}");
     }
 }
 
@@ -211,29 +211,28 @@ fn owners() {
     };
     let other = plain("p9", "d", json!({"app": "y"}));
     for (key, owners, pod, want) in [
-        ("O1", json!([{"object": {"name": "p0", "namespace": "d"}}]), plain("p0", "d", json!({})), true),
-        ("O2", json!([{"object": {"name": "p0"}}, app]), plain("p9", "d", json!({"app": "x"})), true),
+        ("scheduler-reservation-loadaware#A1.1.O1", json!([{"object": {"name": "p0", "namespace": "d"}}]), plain("p0", "d", json!({})), true),
+        ("scheduler-reservation-loadaware#A1.1.O2", json!([{"object": {"name": "p0"}}, app]), plain("p9", "d", json!({"app": "x"})), true),
         (
-            "O3",
+            "scheduler-reservation-loadaware#A1.1.O3",
             json!([{"object": {"namespace": "d"}, "labelSelector": {"matchLabels": {"app": "x"}}}]),
             plain("p", "e", json!({"app": "x"})),
             false,
         ),
-        ("O4", json!([rs]), owned(json!(true)), true),
-        ("O5", json!([rs]), owned(json!(null)), false),
-        ("O6", json!([]), other.clone(), false),
-        ("O7", json!([bad]), other.clone(), false),
-        ("O8", json!([{}]), other.clone(), true),
-        ("O9", json!([{"labelSelector": {}}]), other.clone(), true),
-        ("O10", json!([app, bad]), plain("p", "d", json!({"app": "x"})), false),
-        ("O11", json!([{"controller": {}}]), other.clone(), false),
-        ("O12", json!([{"controller": {}}]), owned(json!(true)), true),
-        ("O13", json!([{"controller": {"controller": false}}]), owned(json!(null)), false),
-        ("O14", json!([{"object": {"name": "p9", "apiVersion": "v1"}}]), other.clone(), true),
-        ("O15", json!([{"object": {"name": "p9", "kind": "Node"}}]), other.clone(), true),
-        ("O16", json!([{"object": {}}]), other, true),
+        ("scheduler-reservation-loadaware#A1.1.O4", json!([rs]), owned(json!(true)), true),
+        ("scheduler-reservation-loadaware#A1.1.O5", json!([rs]), owned(json!(null)), false),
+        ("scheduler-reservation-loadaware#A1.1.O6", json!([]), other.clone(), false),
+        ("scheduler-reservation-loadaware#A1.1.O7", json!([bad]), other.clone(), false),
+        ("scheduler-reservation-loadaware#A1.1.O8", json!([{}]), other.clone(), true),
+        ("scheduler-reservation-loadaware#A1.1.O9", json!([{"labelSelector": {}}]), other.clone(), true),
+        ("scheduler-reservation-loadaware#A1.1.O10", json!([app, bad]), plain("p", "d", json!({"app": "x"})), false),
+        ("scheduler-reservation-loadaware#A1.1.O11", json!([{"controller": {}}]), other.clone(), false),
+        ("scheduler-reservation-loadaware#A1.1.O12", json!([{"controller": {}}]), owned(json!(true)), true),
+        ("scheduler-reservation-loadaware#A1.1.O13", json!([{"controller": {"controller": false}}]), owned(json!(null)), false),
+        ("scheduler-reservation-loadaware#A1.1.O14", json!([{"object": {"name": "p9", "apiVersion": "v1"}}]), other.clone(), true),
+        ("scheduler-reservation-loadaware#A1.1.O15", json!([{"object": {"name": "p9", "kind": "Node"}}]), other.clone(), true),
+        ("scheduler-reservation-loadaware#A1.1.O16", json!([{"object": {}}]), other, true),
     ] {
-        let key = format!("scheduler-reservation-loadaware#A1.1.{key}");
         let mut scene = Scene::new(&ReservationArgs::default());
         scene.node("n", "32").reserve("r", "n", json!({"cpu": "8"}), json!({"spec": {"owners": owners}}));
         let base = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
@@ -263,7 +262,7 @@ fn what_users_are_told() {
     let short = "Insufficient cpu by node";
     let cases = vec![
         (
-            "T1",
+            "scheduler-reservation-loadaware#A7.5.T1",
             vec![(Tally { unschedulable: 1, ..tally(3) }, verdict(&["node(s) had taint {a: b}"]))],
             false,
             vec![
@@ -273,7 +272,7 @@ fn what_users_are_told() {
             ],
         ),
         (
-            "T2",
+            "scheduler-reservation-loadaware#A7.5.T2",
             vec![(tally(2), verdict(&[short, "Reservation(s) Insufficient cpu"]))],
             false,
             vec![
@@ -282,7 +281,7 @@ fn what_users_are_told() {
             ],
         ),
         (
-            "T3",
+            "scheduler-reservation-loadaware#A7.5.T3",
             vec![
                 (Tally { affinity: 1, ..tally(2) }, verdict(&[short])),
                 (Tally { not_exact: 1, taints, ..tally(3) }, verdict(&[short])),
@@ -296,10 +295,10 @@ fn what_users_are_told() {
                 "5 Reservation(s) matched owner total",
             ],
         ),
-        ("T4", vec![], false, vec![]),
-        ("T5", vec![], true, vec!["0 Reservation(s) matched owner total"]),
+        ("scheduler-reservation-loadaware#A7.5.T4", vec![], false, vec![]),
+        ("scheduler-reservation-loadaware#A7.5.T5", vec![], true, vec!["0 Reservation(s) matched owner total"]),
         (
-            "T6",
+            "scheduler-reservation-loadaware#A7.5.T6",
             vec![(
                 Tally { named: 1, other_names: 1, ..tally(2) },
                 verdict(&["Reservation(s) Insufficient cpu, requested: 3000, used: 6000, capacity: 8000"]),
@@ -312,7 +311,7 @@ fn what_users_are_told() {
             ],
         ),
         (
-            "T7",
+            "scheduler-reservation-loadaware#A7.5.T7",
             vec![(tally(1), verdict(&[short, "Insufficient memory by node"]))],
             false,
             vec![
@@ -327,7 +326,7 @@ fn what_users_are_told() {
         let tallies: BTreeMap<Row, Tally> =
             rows().zip(nodes.iter().map(|(tally, _)| tally.clone())).collect();
         let of = |row: Row| nodes.get(row.index()).map(|(_, verdict)| verdict);
-        assert_eq!(reasons(&tallies, of, has_affinity), want, "scheduler-reservation-loadaware#A7.5.{key}");
+        assert_eq!(reasons(&tallies, of, has_affinity), want, "{key}");
     }
 }
 
@@ -351,15 +350,15 @@ fn labels_of_reservations_are_indexed() {
     };
     let built = scene(&args);
     for (key, selector, want) in [
-        ("X1", json!({"pool": "a"}), Some(vec!["r1", "r3"])),
-        ("X2", json!({"pool": "zzz"}), Some(vec![])),
-        ("X3", json!({"job-9": "j"}), Some(vec!["r1", "r2"])),
-        ("X4", json!({"pool": "a", "job-1": "j"}), Some(vec!["r1", "r2"])),
-        ("X5", json!({"tenant": "1"}), Some(vec![])),
-        ("X6", json!({"tenant-q": "1"}), Some(vec!["r3"])),
-        ("X7", json!({"other": "1"}), None),
-        ("X7", json!({}), None),
-        ("X8", json!({"zone": "a"}), Some(vec![])),
+        ("scheduler-reservation-loadaware#A14.X1", json!({"pool": "a"}), Some(vec!["r1", "r3"])),
+        ("scheduler-reservation-loadaware#A14.X2", json!({"pool": "zzz"}), Some(vec![])),
+        ("scheduler-reservation-loadaware#A14.X3", json!({"job-9": "j"}), Some(vec!["r1", "r2"])),
+        ("scheduler-reservation-loadaware#A14.X4", json!({"pool": "a", "job-1": "j"}), Some(vec!["r1", "r2"])),
+        ("scheduler-reservation-loadaware#A14.X5", json!({"tenant": "1"}), Some(vec![])),
+        ("scheduler-reservation-loadaware#A14.X6", json!({"tenant-q": "1"}), Some(vec!["r3"])),
+        ("scheduler-reservation-loadaware#A14.X7", json!({"other": "1"}), None),
+        ("scheduler-reservation-loadaware#A14.X7", json!({}), None),
+        ("scheduler-reservation-loadaware#A14.X8", json!({"zone": "a"}), Some(vec![])),
     ] {
         let selector: BTreeMap<String, String> = serde_json::from_value(selector).unwrap();
         let reservations = built.world.cluster.reservations();
@@ -367,7 +366,7 @@ fn labels_of_reservations_are_indexed() {
         let got = reservations.selectors().candidates(&selector);
         let got = got.map(|ids| ids.into_iter().map(name).collect::<Vec<String>>());
         let want = want.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<String>>());
-        assert_eq!(got, want, "scheduler-reservation-loadaware#A14.{key}");
+        assert_eq!(got, want, "{key}");
     }
     // Where labels of nodes count, the index is not asked, so they are found.
     let omitting = ReservationArgs { omit_node_labels: true, ..args.clone() };
