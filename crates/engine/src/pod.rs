@@ -17,8 +17,8 @@ pub mod reservation;
 pub mod term;
 
 pub use compile::Compiler;
-pub use reservation::{Operating, Reference, Reserve, Use, Wants};
 pub(crate) use compile::constraint_without_pods;
+pub use reservation::{Operating, Reference, Reserve, Use, Wants};
 pub use term::{PodTerm, SpreadConstraint, WeightedTerm};
 
 /// `namespace/name`.

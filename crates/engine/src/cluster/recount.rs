@@ -83,7 +83,8 @@ impl Cluster {
         }
         let is_usable = record.phase == Phase::Available && record.owners.is_ok();
         let is_spent = record.is_once && !users.is_empty();
-        let is_up_to_date = reserve.policy == record.policy && Arc::ptr_eq(&held.pod.class, &record.pod.class);
+        let is_up_to_date =
+            reserve.policy == record.policy && Arc::ptr_eq(&held.pod.class, &record.pod.class);
         if !is_usable || is_spent || !is_up_to_date {
             return Some(sum);
         }

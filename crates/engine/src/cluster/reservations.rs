@@ -344,8 +344,7 @@ impl Cluster {
     /// `assume`, `confirm`, `forget` and `release`; that is the caller's business. An object that cannot be scheduled at
     /// all (`koord_api::crd::reservation::validate`) must not be handed in.
     pub fn set_reservation(&mut self, object: &Reservation) -> ReservationNews {
-        let record =
-            Reserved::of_object(object, &mut self.compiler, &mut self.names, &mut self.resources);
+        let record = Reserved::of_object(object, &mut self.compiler, &mut self.names, &mut self.resources);
         self.set_record(Arc::new(record))
     }
 
@@ -445,7 +444,9 @@ impl Cluster {
         // The pod that is counted may be an earlier one than the record's; the next is on its way.
         let counted_pod = self.held(&entry.record.uid).map(|held| &held.pod);
         let rest = match counted_pod {
-            Some(pod) if !Arc::ptr_eq(&pod.class, &entry.record.pod.class) => Counted::of(&pod.class.requests),
+            Some(pod) if !Arc::ptr_eq(&pod.class, &entry.record.pod.class) => {
+                Counted::of(&pod.class.requests)
+            }
             _ => entry.rest(&entry.allocated, entry.nonzero()),
         };
         if let Some(counted) = self.reservations.counted.get_mut(&entry.record.uid)

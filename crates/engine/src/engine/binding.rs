@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use koord_api::duration::GoDuration;
+use koord_api::keys::pod::annotation::RESERVATION_ALLOCATED;
 
-use super::command::{self, BindPlan, Note, StatusPatch, Subject, Unmark};
+use super::command::{self, BindPlan, Note, StatusPatch, Subject};
 use super::failure::Refusal;
 use super::input::Outcome;
 use super::step::Record;
@@ -415,19 +416,19 @@ impl Engine {
     }
 }
 
-/// What a plan marks pods with that must go again. A pod that is bound after all keeps its own.
+/// What a plan marks pods with that must go again: the reservation that they use. A pod that is bound after all keeps
+/// its own. Spec: scheduler-reservation-loadaware A7.8.
 fn marks(plan: &BindPlan) -> Vec<Unmark> {
-    let own = plan.pod.clone().filter(|_| !plan.taken_back.is_empty()).map(|pod| Unmark {
-        pod,
-        node: plan.node.clone(),
-        annotations: plan.taken_back.clone(),
-    });
-    let others = plan.others.iter().map(|marked| Unmark {
-        pod: marked.pod.clone(),
-        node: Box::default(),
-        annotations: marked.annotations.keys().cloned().collect(),
-    });
-    own.into_iter().chain(others).collect()
+    let own = plan.pod.iter().map(|pod| (pod, &plan.annotations, &*plan.node));
+    let others = plan.others.iter().map(|marked| (&marked.pod, &marked.annotations, ""));
+    own.chain(others)
+        .filter(|(_, annotations, _)| annotations.contains_key(RESERVATION_ALLOCATED))
+        .map(|(pod, _, node)| Unmark {
+            pod: pod.clone(),
+            node: node.into(),
+            annotations: vec![RESERVATION_ALLOCATED.to_owned()],
+        })
+        .collect()
 }
 
 /// Plugins that refuse before the bind speak for themselves. Spec: scheduler-core 4 step 3.

@@ -20,8 +20,7 @@ pub enum Command {
     PatchStatus(Box<StatusPatch>),
     /// Marks the victims, deletes them, and tells of it on each. Outcome: preempted or not.
     Preempt(Box<PreemptOrder>),
-    /// Takes annotations off a pod again whose bind failed; not when it is on that node all the same, or is another pod
-    /// by now. No outcome.
+    /// Takes annotations off a pod again whose bind failed. No outcome.
     Unmark(Box<Unmark>),
     Tell(Box<Note>),
     /// Changes the status of a Reservation. Outcome: written or not, but none for a refusal, which the next attempt says
@@ -84,8 +83,6 @@ pub struct BindPlan {
     pub labels: BTreeMap<String, Option<String>>,
     /// Other pods that get annotations too: those that a reservation takes in with it.
     pub others: Vec<Marked>,
-    /// Annotations of these that are taken off again if the pod is not bound after all.
-    pub taken_back: Vec<String>,
     /// How long plugins may take to settle.
     pub settles_until: Option<Time>,
 }
@@ -102,7 +99,7 @@ impl BindPlan {
     }
 }
 
-/// Annotations that a pod got for a node that it did not come to.
+/// Annotations that a pod got for a node that it did not come to. Another pod of its name is left alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmark {
     pub pod: Subject,

@@ -10,8 +10,8 @@ use crate::cluster::Cluster;
 use crate::framework::event::{Action, Resource};
 use crate::framework::hint::{Hint, Registration};
 use crate::framework::{
-    Code, HintFn, HintInput, Hooks, Nominating, PostFilter, PostFilterInput, PostFiltered, PreEnqueue,
-    PluginName, Preemption, Status,
+    Code, HintFn, HintInput, Hooks, Nominating, PluginName, PostFilter, PostFilterInput, PostFiltered,
+    PreEnqueue, Preemption, Status,
 };
 use crate::pod::Pod;
 use crate::profile::args::{CandidateLimits, DefaultPreemptionArgs};
@@ -22,8 +22,8 @@ mod search;
 mod shortlist;
 mod sums;
 
-use search::Outcome;
 pub(super) use search::Method;
+use search::Outcome;
 
 pub const NAME: &str = "DefaultPreemption";
 

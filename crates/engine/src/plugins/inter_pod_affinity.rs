@@ -328,9 +328,8 @@ impl Pull {
     /// Takes out a pod that the one of the cycle looks through.
     fn take_out(&mut self, args: Args, cycle: &Cycle<'_>, other: &Pod, row: Row) {
         let (class, cluster) = (&cycle.pod.class, cycle.cluster);
-        let contains = |term: &PodTerm, class: &Class| {
-            cluster.matching().contains(&term.pods, class, &cluster.names)
-        };
+        let contains =
+            |term: &PodTerm, class: &Class| cluster.matching().contains(&term.pods, class, &cluster.names);
         let own = class.preferred_pods.iter().filter(|weighted| contains(&weighted.term, &other.class));
         let own = own.map(|weighted| (weighted.term.topology_key, weighted.weight));
         let required = other.class.affinity.iter().map(|term| (term, args.hard_pod_affinity_weight));

@@ -15,8 +15,8 @@ use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
 use crate::framework::parts::FilterPart;
 use crate::framework::{
-    Code, Cycle, Delta, Demand, Filter, Hooks, InReservation, Nominating, NodeView, PostFilter, PostFilterInput,
-    PostFiltered, PreFilter, Preparation, Reason, Restore, Scope, Status, restored,
+    Code, Cycle, Delta, Demand, Filter, Hooks, InReservation, NodeView, Nominating, PostFilter,
+    PostFilterInput, PostFiltered, PreFilter, Preparation, Reason, Restore, Scope, Status, restored,
 };
 use crate::pod::reservation::Policy;
 use crate::pod::{Class, Pod};
@@ -71,7 +71,10 @@ pub fn build(args: &ReservationArgs, partners: Vec<Arc<dyn InReservation>>) -> H
         .pre_bind(plugin);
     hooks.woken_by(vec![
         Registration::always(Resource::Pod, Action::DELETE | Action::UPDATE_POD_SCALE_DOWN),
-        Registration::always(Resource::Custom(RESOURCE.into()), Action::ADD | Action::DELETE | Action::UPDATE),
+        Registration::always(
+            Resource::Custom(RESOURCE.into()),
+            Action::ADD | Action::DELETE | Action::UPDATE,
+        ),
     ])
 }
 
@@ -133,7 +136,10 @@ impl PreFilter for Reserving {
             return self.prepare_reserve_pod(cycle);
         }
         if let Some(wants) = &cycle.pod.class.wants {
-            let faults = [wants.affinity.as_ref().and_then(|a| a.as_ref().err()), wants.exact.as_ref().and_then(|e| e.as_ref().err())];
+            let faults = [
+                wants.affinity.as_ref().and_then(|a| a.as_ref().err()),
+                wants.exact.as_ref().and_then(|e| e.as_ref().err()),
+            ];
             if let Some(fault) = faults.into_iter().flatten().next() {
                 return Err(Status::error(NAME, fault.to_string()));
             }
@@ -170,8 +176,7 @@ impl Restore for Reserving {
         match &pod.class.reserve {
             Some(reserve) => reserve.pre_allocation.is_some() && !reserve.may_wait(),
             None => {
-                !cluster.reservations().is_empty()
-                    && Seeker::new(cluster, pod, &self.settings).is_concerned()
+                !cluster.reservations().is_empty() && Seeker::new(cluster, pod, &self.settings).is_concerned()
             }
         }
     }
@@ -269,7 +274,8 @@ impl PostFilter for Reserving {
         let Some(limits) = self.settings.preempts.filter(|_| !input.cycle.pod.class.never_preempts) else {
             return told;
         };
-        let spared = input.cycle.cluster.names.find(DISABLE_PREEMPTIBLE).zip(input.cycle.cluster.names.find("true"));
+        let spared =
+            input.cycle.cluster.names.find(DISABLE_PREEMPTIBLE).zip(input.cycle.cluster.names.find("true"));
         let may_go = |pod: &Pod| spared.is_none_or(|(key, yes)| pod.class.label(key) != Some(yes));
         let mut answer = default_preemption::make_room(NAME, input, limits, Method::Filters, &may_go, random);
         if answer.preemption.is_none() {

@@ -54,7 +54,12 @@ impl Compiler {
         let pod = self.read(&object.reserve_pod(), Some(Arc::new(reserve)), names, resources);
         let revision = object.metadata.resource_version.as_deref().unwrap_or_default().into();
         let name = object.metadata.name.as_deref().unwrap_or_default().into();
-        Pod { revision, reserves: Some(name), is_deleting: object.metadata.deletion_timestamp.is_some(), ..pod }
+        Pod {
+            revision,
+            reserves: Some(name),
+            is_deleting: object.metadata.deletion_timestamp.is_some(),
+            ..pod
+        }
     }
 
     fn read(

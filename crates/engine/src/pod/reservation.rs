@@ -10,8 +10,8 @@ use koord_api::annotation::reservation::{
     CompiledAffinity, ExactMatch, ReservationAffinity, ReservationAllocated, ReservationCurrentOwner,
     ReservationOwners, RestrictedOptions,
 };
-pub use koord_api::crd::reservation::Reference;
 use koord_api::crd::reservation::OwnerMatcher;
+pub use koord_api::crd::reservation::Reference;
 use koord_api::keys::pod::annotation::RESERVATION_AFFINITY;
 use koord_api::keys::pod::label::{OPERATING_MODE, RESERVATION_IGNORED};
 

@@ -201,7 +201,8 @@ impl Owners {
         let lists = [self.by_pod_name.get(&pod.key.name), self.by_pod_uid.get(&pod.uid)];
         for id in lists.into_iter().flatten().flatten() {
             let owners = entries.get(id).and_then(|entry| entry.record.owners.as_ref().ok());
-            let is_owned = owners.is_some_and(|owners| owns(owners, &pod.class, &pod.key.name, &pod.uid, names));
+            let is_owned =
+                owners.is_some_and(|owners| owns(owners, &pod.class, &pod.key.name, &pod.uid, names));
             if is_owned && !owned.contains(*id) {
                 insert(&mut owned.pod, *id);
             }

@@ -9,7 +9,8 @@ use koord_api::annotation::node_reservation::{NodeReservation, ReservedCpus};
 use koord_api::annotation::read;
 use koord_api::annotation::reservation::{RestrictedOptions, order};
 use koord_api::crd::reservation::{
-    OwnerMatcher, PreAllocationMode, Reservation, ReservationAllocatePolicy, ReservationPhase, ReservationSpec,
+    OwnerMatcher, PreAllocationMode, Reservation, ReservationAllocatePolicy, ReservationPhase,
+    ReservationSpec,
 };
 use koord_api::keys::reservation::label::PRE_ALLOCATION_REQUIRED;
 use koord_api::quantity::ResourceList;

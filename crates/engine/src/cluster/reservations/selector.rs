@@ -98,8 +98,7 @@ impl SelectorIndex {
     /// The reservations that a selector could mean: those of the smallest list it leads to, where lists of prefixes come
     /// first. None when no key of it is indexed.
     pub fn candidates(&self, selector: &BTreeMap<String, String>) -> Option<Vec<ReservationId>> {
-        let places: Vec<Place> =
-            selector.iter().filter_map(|(key, value)| self.place(key, value)).collect();
+        let places: Vec<Place> = selector.iter().filter_map(|(key, value)| self.place(key, value)).collect();
         let empty = BTreeSet::new();
         let bucket = |place: &Place| match place {
             Place::Prefix(prefix) => self.by_prefix.get(prefix),

@@ -13,7 +13,7 @@ use crate::schedule::{Lack, Reasons};
 
 /// How nodes are tried; the outcome is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
+pub(in crate::plugins) enum Method {
     /// By sums where they are enough.
     Quickest,
     /// By the filters, always.

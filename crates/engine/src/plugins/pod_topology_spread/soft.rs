@@ -152,7 +152,9 @@ impl Score for PodTopologySpread {
             let count = match &part.counts {
                 _ if place == 0 => return None,
                 Counted::Domains(counts) => counts.get(at(place)).copied().flatten().unwrap_or(0),
-                Counted::Node(set) => on_row(cycle.cluster, *set, node.row) - lifted_from(cycle, *set, node.row),
+                Counted::Node(set) => {
+                    on_row(cycle.cluster, *set, node.row) - lifted_from(cycle, *set, node.row)
+                }
             };
             Some(part.rated(count))
         });

@@ -14,7 +14,11 @@ use crate::framework::{Code, Cycle, Facts, InReservation, NodeView, Reason, Stat
 use crate::pod::reservation::Policy;
 
 /// What is asked of nodes and reservations, ascending by name.
-pub(super) fn asked(cluster: &Cluster, amounts: &ResourceVector, settings: &Settings) -> Vec<(ResourceId, i64)> {
+pub(super) fn asked(
+    cluster: &Cluster,
+    amounts: &ResourceVector,
+    settings: &Settings,
+) -> Vec<(ResourceId, i64)> {
     let table = &cluster.resources;
     let is_checked = |id: ResourceId| match id {
         ResourceId::CPU | ResourceId::MEMORY | ResourceId::EPHEMERAL_STORAGE => true,
@@ -233,7 +237,11 @@ pub(super) fn node_reasons(cluster: &Cluster, mut short: Vec<Shortage>) -> Vec<R
 }
 
 /// The verdict on a node where the pod may use nothing, once others are supposed to be gone from it.
-pub(super) fn check_cleared(cycle: &Cycle<'_>, node: &NodeView<'_>, settings: &Settings) -> Result<(), Status> {
+pub(super) fn check_cleared(
+    cycle: &Cycle<'_>,
+    node: &NodeView<'_>,
+    settings: &Settings,
+) -> Result<(), Status> {
     let has_reservations = |row: Row| cycle.cluster.reservations().are_on(row);
     if !node.is_cleared() || !has_reservations(node.row) {
         return Ok(());

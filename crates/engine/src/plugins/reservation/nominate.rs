@@ -106,7 +106,8 @@ impl Score for Reserving {
             };
             // The first of equals in the order of nodes.
             let ordered = rows.iter().filter_map(order);
-            first = ordered.reduce(|best, next| if next.0 < best.0 { next } else { best }).map(|(_, row)| row);
+            first =
+                ordered.reduce(|best, next| if next.0 < best.0 { next } else { best }).map(|(_, row)| row);
         }
         cycle.set(First(first));
         Ok(true)

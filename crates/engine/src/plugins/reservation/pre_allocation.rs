@@ -172,8 +172,11 @@ impl Reserving {
     /// The reservation lost its place: those it took in are on their own again.
     pub(super) fn let_go(&self, cluster: &mut Cluster, pod: &Arc<Pod>) {
         let owners = cluster.reservations().get(&pod.uid).map_or(&[][..], |entry| &entry.owners);
-        let taken: Vec<Box<str>> =
-            owners.iter().filter(|owner| owner.pod.uses.is_none()).map(|owner| owner.pod.uid.clone()).collect();
+        let taken: Vec<Box<str>> = owners
+            .iter()
+            .filter(|owner| owner.pod.uses.is_none())
+            .map(|owner| owner.pod.uid.clone())
+            .collect();
         for uid in taken {
             cluster.leave_reservation(&uid);
         }

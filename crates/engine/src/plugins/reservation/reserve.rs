@@ -111,8 +111,7 @@ impl PreBind for Reserving {
             return Err(Status::error(NAME, reason::UNKNOWN));
         };
         let (key, value) = mark(&entry.record);
-        plan.annotations.insert(key.clone(), value);
-        plan.taken_back.push(key);
+        plan.annotations.insert(key, value);
         Ok(())
     }
 }

@@ -97,13 +97,16 @@ impl<'a> Seeker<'a> {
     /// Nodes with reservations that it may use, ascending.
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows: Vec<Row> = match self.is_ignoring() {
-            true => self.reservations().all().filter(|entry| entry.is_matchable).filter_map(|e| e.row).collect(),
+            true => {
+                self.reservations().all().filter(|entry| entry.is_matchable).filter_map(|e| e.row).collect()
+            }
             false => {
                 let selected = self.selected();
                 let is_selected =
                     |id: ReservationId| selected.as_ref().is_none_or(|ids| ids.binary_search(&id).is_ok());
                 let allowed = self.allowed().into_iter();
-                let open = allowed.filter(|(entry, _)| is_selected(entry.id) && self.mismatch(entry).is_none());
+                let open =
+                    allowed.filter(|(entry, _)| is_selected(entry.id) && self.mismatch(entry).is_none());
                 open.map(|(_, row)| row).collect()
             }
         };
@@ -162,7 +165,8 @@ pub(super) fn mismatch(
     if (record.is_unschedulable || record.is_deleting) && !spec.tolerates_unschedulable() {
         return Some(Mismatch::Unschedulable);
     }
-    let hard = record.taints.iter().filter(|taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute");
+    let hard =
+        record.taints.iter().filter(|taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute");
     let mut untolerated = hard.filter(|taint| spec.untolerated(std::slice::from_ref(*taint)).is_some());
     if let Some(taint) = untolerated.next() {
         let value = taint.value.as_deref().unwrap_or_default();
@@ -181,9 +185,10 @@ fn is_exact(cluster: &Cluster, pod: &Pod, wants: &Wants, entry: &Entry) -> bool 
     let Some(Ok(names)) = &wants.exact else { return true };
     // Differs: upstream ends with yes at the first name that both lack.
     names.iter().all(|name| {
-        cluster.resources.id(name).is_none_or(|id| {
-            pod.class.requests.amounts.get(id) == entry.record.allocatable.get(id)
-        })
+        cluster
+            .resources
+            .id(name)
+            .is_none_or(|id| pod.class.requests.amounts.get(id) == entry.record.allocatable.get(id))
     })
 }
 
@@ -199,7 +204,8 @@ pub(super) fn is_entangled(cluster: &Cluster, pod: &Arc<Pod>, owned: &Owned<'_>)
     let own_sets = class.spread.iter().map(|constraint| &constraint.pods);
     let default_sets = spread.iter().flat_map(|spread| spread.constraints.iter().map(|c| &c.pods));
     let terms = class.affinity.iter().chain(&class.anti_affinity);
-    let wished = terms.chain(class.preferred_pods.iter().map(|weighted| &weighted.term)).map(|term| &term.pods);
+    let wished =
+        terms.chain(class.preferred_pods.iter().map(|weighted| &weighted.term)).map(|term| &term.pods);
     let sets: Vec<_> = own_sets.chain(default_sets).chain(wished).collect();
     let mut seen: Option<&Arc<Class>> = None;
     owned.iter().filter_map(|id| cluster.reservations().entry(id)).any(|entry| {

@@ -96,7 +96,10 @@ pub(super) fn reasons<'a>(
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     let mut told: Vec<String> =
         counts.map(|(count, text)| format!("{count} Reservation(s) {text}")).collect();
-    let taints = all.taints.iter().map(|(taint, count)| format!("{count} Reservation(s) had untolerated taint {taint}"));
+    let taints = all
+        .taints
+        .iter()
+        .map(|(taint, count)| format!("{count} Reservation(s) had untolerated taint {taint}"));
     told.extend(taints);
     let nodes = by_nodes.iter();
     told.extend(nodes.map(|(text, count)| format!("{count} Reservation(s) for node reason that {text}")));

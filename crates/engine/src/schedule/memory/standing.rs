@@ -122,12 +122,7 @@ pub(super) enum Outcome {
 }
 
 impl Standing {
-    pub(super) fn new(
-        class: &Arc<Class>,
-        assessor: Assessor,
-        skipped: u128,
-        is_restored: bool,
-    ) -> Standing {
+    pub(super) fn new(class: &Arc<Class>, assessor: Assessor, skipped: u128, is_restored: bool) -> Standing {
         Standing {
             class: class.clone(),
             assessor,
@@ -225,7 +220,8 @@ impl Standing {
     /// What a row looks like to the pod, into the scratch. True when that is not as it is counted.
     fn see(&mut self, look: &Look<'_, '_, '_>, row: Row) -> bool {
         let is_node = look.cycle.cluster.columns.is_real[row.index()];
-        let seen = (self.is_restored && is_node).then(|| restored::seen(&look.framework.restores, look.cycle, row));
+        let seen =
+            (self.is_restored && is_node).then(|| restored::seen(&look.framework.restores, look.cycle, row));
         self.scratch.seen = seen.flatten();
         self.scratch.seen.is_some()
     }
