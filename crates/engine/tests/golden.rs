@@ -169,7 +169,7 @@ impl Run {
                         }
                     }
                     Command::Tell(_) | Command::Warn(_) => {}
-                    Command::Prepare(plan) => panic!("{plan:?}"),
+                    other => panic!("{other:?}"),
                 }
             }
         }

@@ -4,6 +4,7 @@ mod extenders;
 mod history;
 mod points;
 mod preemption;
+mod reservations;
 mod volumes;
 
 use serde_json::{Value, json};
