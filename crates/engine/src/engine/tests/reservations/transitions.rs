@@ -122,9 +122,8 @@ fn a_pod_that_needs_a_reservation_is_woken_by_it() {
     lab.web("p", "2", must_reserve());
     lab.step();
     let said = lab.said();
-    assert!(said.iter().any(|line| {
-        line.starts_with("FailedScheduling-Reservation p: 0/0 reservations are available: .")
-    }));
+    let want = "FailedScheduling-Reservation p: 0/0 reservations are available: .";
+    assert!(said.iter().any(|line| line == want), "{said:?}");
     lab.tick(20);
     assert_eq!(lab.step(), None);
     lab.reservation("r", on("n1"));
