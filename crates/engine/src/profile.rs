@@ -47,6 +47,11 @@ impl Profile {
         points.into_iter().any(|point| self.runs("PodTopologySpread", point))
     }
 
+    /// Whether the load of nodes counts.
+    pub fn follows_load(&self) -> bool {
+        [Point::Filter, Point::Score].into_iter().any(|point| self.runs("LoadAwareScheduling", point))
+    }
+
     /// The plugin that sorts the queue; a checked profile has exactly one.
     pub fn queue_sort(&self) -> Option<&'static str> {
         self.points[Point::QueueSort].first().map(|enabled| enabled.plugin)

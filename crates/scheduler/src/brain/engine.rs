@@ -76,6 +76,7 @@ impl Brain for Engine {
                     Form::Data => serde_json::to_value(report).ok(),
                 }
             }
+            View::Load(name) => views::load(self, name),
             View::Resources => Some(views::resources(self).into()),
             View::Dump => Some(views::dump(self, now)),
         }

@@ -142,7 +142,7 @@ async fn start_with<B: crate::brain::Brain>(
         may_write: lead.may_write(),
         extenders: extension.https,
     });
-    let watches = Watches::new(&client, &options.gates, &kit_metrics, extension.objects);
+    let watches = Watches::new(&client, &options.gates, &kit_metrics, extension.objects, &config.profiles);
     let switches = Arc::new(Switches::new(options.debug.top_scores, options.debug.filters));
     let (wind_down, abandon) = (CancellationToken::new(), CancellationToken::new());
     let (desk, thread) = {
