@@ -31,6 +31,7 @@ pub use command::{Command, Subject};
 pub use handlers::FailureHandler;
 pub use input::{Input, Outcome};
 pub use options::Options;
+pub use reservations::{ReservationGauge, ReservationView};
 pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
@@ -51,6 +52,7 @@ pub struct Engine {
     /// Pods with a place that are not bound yet, by UID.
     bindings: HashMap<Box<str>, binding::Binding>,
     nominated: Nominated,
+    keeper: reservations::Keeper,
     /// What attempts remember, for each profile.
     memories: Vec<Memory>,
     /// Nodes came or went, so that promises must be looked up anew.
@@ -140,6 +142,7 @@ impl Engine {
             framework.loads().for_each(|settings| world.cluster.follow_load(settings));
         }
         let profiles = world.queue_profiles();
+        let keeping = options.profiles.iter().find(|profile| profile.reserves());
         let memories = world.frameworks.iter().map(|_| Memory::default()).collect();
         let queue_options = queue::Options {
             initial_backoff: options.initial_backoff,
@@ -154,6 +157,7 @@ impl Engine {
             queue: Queue::new(queue_options, profiles),
             bindings: HashMap::new(),
             nominated: Nominated::default(),
+            keeper: reservations::Keeper::new(keeping.map(|profile| &profile.args.reservation)),
             memories,
             is_renominating: false,
             search_start: 0,
@@ -230,7 +234,7 @@ impl Engine {
     /// When to send a tick though nothing else happens; none when nothing waits for the time.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         let opening = self.world.cluster.next_opening().filter(|_| self.queue.pending().unschedulable > 0);
-        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).chain(opening).min()
+        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).chain(opening).chain(self.keeper.next()).min()
     }
 
     /// Whether `step` has something to try.

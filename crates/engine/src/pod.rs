@@ -94,6 +94,14 @@ pub struct Told {
 }
 
 impl Pod {
+    /// As people know it: `namespace/name`, or `reservation` and its name.
+    pub fn title(&self) -> String {
+        match &self.reserves {
+            Some(name) => format!("reservation {name}"),
+            None => self.key.to_string(),
+        }
+    }
+
     /// Whether its condition says this already.
     pub fn is_told(&self, reason: &str, message: &str, observed_generation: i64) -> bool {
         self.condition.as_ref().is_some_and(|told| {

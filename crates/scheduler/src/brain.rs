@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use koord_engine::engine::command::Subject;
 use koord_engine::engine::dump::{Dumped, Dumps};
-use koord_engine::engine::{Command, Input};
+use koord_engine::engine::{Command, Input, ReservationGauge};
 use koord_engine::time::Time;
 use serde_json::Value;
 
@@ -81,6 +81,12 @@ pub enum View {
     ExplainPending(Form),
     /// What load-aware scheduling has counted of a node; none where it is off.
     Load(String),
+    ExplainReservation {
+        name: String,
+        form: Form,
+    },
+    /// The reservations on a node.
+    NodeReservations(String),
     /// Requests of all pods, for `/metrics/resources`.
     Resources,
     /// Everything, for the log.
@@ -110,4 +116,5 @@ pub struct Gauges {
     pub incoming: Vec<(String, String, u64)>,
     /// Pods that a plugin holds up: plugin, profile, how many.
     pub held: Vec<(String, String, u64)>,
+    pub reservations: Vec<ReservationGauge>,
 }

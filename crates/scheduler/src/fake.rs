@@ -23,7 +23,8 @@ use tower::{BoxError, Service};
 use crate::brain::{Attempt, Attempted, Brain, Form, Gauges, View};
 
 pub(crate) fn subject(name: &str) -> Subject {
-    Subject { key: PodKey { namespace: "ns".into(), name: name.into() }, uid: format!("uid-{name}").into() }
+    let key = PodKey { namespace: "ns".into(), name: name.into() };
+    Subject { key, uid: format!("uid-{name}").into(), reserves: None }
 }
 
 /// One request as the server saw it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
-use koord_api::crd::reservation::ReservationStatus;
+use koord_api::quantity::ResourceList;
 
 use crate::pod::{Pod, PodKey};
 use crate::time::Time;
@@ -14,15 +14,17 @@ use crate::time::Time;
 pub enum Command {
     /// Writes that come before a bind. Outcome: prepared or not. A pod without any has no such command.
     Prepare(Box<BindPlan>),
-    /// Posts the binding. Outcome: bound or not.
+    /// Posts the binding; of a Reservation, writes its status. Outcome: bound or not.
     Bind(Binding),
     /// Patches the status of a pod that waits. No outcome: what fails is tried again by the outside, then let go.
     PatchStatus(Box<StatusPatch>),
     /// Marks the victims, deletes them, and tells of it on each. Outcome: preempted or not.
     Preempt(Box<PreemptOrder>),
+    /// Takes annotations off a pod again whose bind failed. No outcome.
+    Unmark(Box<Unmark>),
     Tell(Box<Note>),
-    /// Writes the status of a Reservation. Outcome: bound or not, where `is_bind`; otherwise none, and what fails is
-    /// tried again by the outside, then let go: the next look at the object finds it again.
+    /// Changes the status of a Reservation. Outcome: written or not, but none for a refusal, which the next attempt says
+    /// again.
     WriteReservation(Box<ReservationWrite>),
     /// Deletes a Reservation that has ended long ago, if it still has this UID. No outcome.
     DeleteReservation {
@@ -47,6 +49,11 @@ impl Subject {
     pub fn of(pod: &Pod) -> Subject {
         Subject { key: pod.key.clone(), uid: pod.uid.clone(), reserves: pod.reserves.clone() }
     }
+
+    /// As people know it: `namespace/name`, or the name of the Reservation.
+    pub fn name(&self) -> String {
+        self.reserves.as_ref().map_or_else(|| self.key.to_string(), |name| name.to_string())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +64,8 @@ pub struct Binding {
     pub scheduler: Box<str>,
     /// The place in the configured list of the extender that binds it, if one does.
     pub extender: Option<usize>,
+    /// A Reservation whose room on the node is not free yet.
+    pub waits_for_room: bool,
 }
 
 /// What has to be written before a bind, by all plugins together.
@@ -88,6 +97,15 @@ impl BindPlan {
             && self.others.is_empty()
             && self.settles_until.is_none()
     }
+}
+
+/// Annotations that a pod got for a node that it did not come to. Another pod of its name is left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmark {
+    pub pod: Subject,
+    /// A pod that is there keeps them; empty for one that must not keep them anywhere.
+    pub node: Box<str>,
+    pub annotations: Vec<String>,
 }
 
 /// Annotations for a pod; it must still have this UID.
@@ -126,16 +144,31 @@ pub struct PreemptOrder {
     pub victims: Vec<Subject>,
 }
 
-/// A new status of a Reservation.
+/// A change of a Reservation's status, made to the object as it then is. One that has ended is left alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReservationWrite {
     pub name: Box<str>,
     /// An object of this name with another UID is left alone.
     pub uid: Box<str>,
-    /// The whole of it.
-    pub status: ReservationStatus,
-    /// It takes the place of posting a binding: the reserve pod waits for the outcome.
-    pub is_bind: bool,
+    pub change: ReservationChange,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReservationChange {
+    /// No node can take it.
+    Unschedulable { message: String },
+    /// What it waited for is free.
+    Available,
+    /// Its time is over, or its node is gone.
+    Expired,
+    /// These pods use so much of it now.
+    Owners {
+        /// Ascending by UID.
+        owners: Vec<Subject>,
+        allocated: ResourceList,
+        /// It was for one owner, and has had that.
+        is_consumed: bool,
+    },
 }
 
 /// An event for users.

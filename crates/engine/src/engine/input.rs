@@ -150,4 +150,9 @@ pub enum Outcome {
     PreemptFailed {
         message: String,
     },
+    /// The change of a Reservation was made, or is no longer needed.
+    Written,
+    WriteFailed {
+        message: String,
+    },
 }

@@ -20,6 +20,7 @@ impl Engine {
     /// Tries the pod whose turn it is; none when nothing is ready.
     pub fn step(&mut self, now: Time) -> Option<Attempted> {
         self.pass_time(now);
+        self.keep_reservations(now);
         let record = self.queue.pop(&self.world, now)?;
         let attempted = self.attempt(now, record);
         self.fulfil_wishes(now);
@@ -66,7 +67,7 @@ impl Engine {
             is_warning: true,
             reason: "FailedScheduling",
             action: "Scheduling",
-            note: format!("skip schedule deleting pod: {}", attempted.pod.key),
+            note: format!("skip schedule deleting pod: {}", attempted.pod.name()),
         })));
     }
 
@@ -87,7 +88,8 @@ impl Engine {
             now,
             // Dumps tell of every node, which memory does not.
             memory: self.memories.get_mut(usize::from(record.pod.profile.0)).filter(|_| !self.dumps.are_on()),
-            extenders: &mut self.extenders,
+            // Nobody else knows the pod of a Reservation.
+            extenders: if pod.reserves.is_some() { &mut [] } else { &mut self.extenders },
         };
         attempt.run(cluster, pod)
     }

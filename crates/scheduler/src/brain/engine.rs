@@ -4,7 +4,7 @@ use koord_engine::engine::dump::Dumps;
 use koord_engine::engine::{self, Command, Engine, Input, Verdict};
 use koord_engine::queue::QueueName;
 use koord_engine::time::Time;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Attempt, Attempted, Brain, Form, Gauges, View, views};
 use crate::config::SchedulerConfig;
@@ -77,6 +77,16 @@ impl Brain for Engine {
                 }
             }
             View::Load(name) => views::load(self, name),
+            View::ExplainReservation { name, form } => {
+                let explanation = self.explain_reservation(now, name)?;
+                match form {
+                    Form::Text => Some(explanation.to_text().into()),
+                    Form::Data => serde_json::to_value(explanation).ok(),
+                }
+            }
+            View::NodeReservations(node) => serde_json::to_value(self.node_reservations(node)?)
+                .ok()
+                .map(|items| json!({"items": items})),
             View::Resources => Some(views::resources(self).into()),
             View::Dump => Some(views::dump(self, now)),
         }
@@ -98,6 +108,7 @@ impl Brain for Engine {
                 .held_up()
                 .map(|(plugin, scheduler, count)| (plugin.to_owned(), scheduler.to_owned(), count))
                 .collect(),
+            reservations: self.reservation_gauges(),
         }
     }
 

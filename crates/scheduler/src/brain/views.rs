@@ -210,7 +210,8 @@ pub(super) fn resources(engine: &Engine) -> String {
         "# HELP kube_pod_resource_request Resources requested by workloads on the cluster, broken down by pod.\n\
          # TYPE kube_pod_resource_request gauge\n",
     );
-    for held in cluster.all_held() {
+    // Nothing runs where a reservation only holds room.
+    for held in cluster.all_held().filter(|held| held.pod.reserves.is_none()) {
         let (pod, node) = (&held.pod, &cluster.node(held.row).name);
         for (id, units) in pod.class.requests.amounts.iter() {
             let name = cluster.resources.name(id);

@@ -146,7 +146,7 @@ pub(super) fn kept(answer: &Value, candidate: &Candidate) -> Result<Option<Candi
         let known = candidate.victims.iter().find(|victim| *victim.uid == *uid);
         // Only the UID of one that we did not propose is known, and it is all that counts.
         let key = known.or(candidate.victims.first()).map(|victim| victim.key.clone())?;
-        Some(Subject { key, uid: uid.into() })
+        Some(Subject { key, uid: uid.into(), reserves: None })
     };
     let victims_left = pods.iter().map(subject).collect::<Option<_>>().ok_or_else(|| odd("Pods"))?;
     let violations = field(victims, "NumPDBViolations").and_then(Value::as_u64).unwrap_or_default();
