@@ -19,11 +19,13 @@ use crate::pod::reservation::PreAllocatableMarks;
 use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
 use crate::profile::args::{DefaultConstraints, ReservationArgs};
+use crate::time::Time;
 
 pub mod budgets;
 pub mod columns;
 pub mod domains;
 mod ledger;
+pub mod load;
 pub mod matching;
 mod node;
 pub mod order;
@@ -36,6 +38,7 @@ pub mod workloads;
 pub use budgets::Budgets;
 pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
+pub use load::Loads;
 pub use node::{Node, Standing, TaintSet};
 pub use reservations::{Phase, ReservationNews, Reservations, Reserved};
 pub use storage::{Storage, StorageChange};
@@ -75,6 +78,7 @@ pub struct Cluster {
     preempting: preempting::Preempting,
     storage: storage::Storage,
     reservations: Reservations,
+    loads: Loads,
     log: ChangeLog,
     wishes: Vec<Wish>,
 }
@@ -211,7 +215,9 @@ impl Cluster {
             self.domains.set_node(row, &self.nodes[row.index()], &self.names);
             self.matching.shift(row, 1, &self.domains);
         }
-        self.columns.set_node(row, &allocatable, &self.nodes[row.index()], &self.resources);
+        let node = &self.nodes[row.index()];
+        self.columns.set_node(row, &allocatable, node, &self.resources);
+        self.loads.books_mut().iter_mut().for_each(|book| book.set_node(row, node));
         match is_new {
             true => self.order.add(row, &new_zone),
             false if old_zone != new_zone => self.order.move_to(row, &old_zone, &new_zone),
@@ -236,6 +242,7 @@ impl Cluster {
         let pods = std::mem::take(&mut node.pods);
         *node = Node { name: node.name.clone(), pods, ..Node::default() };
         self.columns.clear_node(row);
+        self.loads.books_mut().iter_mut().for_each(|book| book.clear_node(row));
         self.touch(row);
         self.drop_ghost(row);
         true
@@ -249,6 +256,7 @@ impl Cluster {
         let row = self.free.pop().unwrap_or_else(|| {
             self.nodes.push(Node::default());
             self.columns.grow();
+            self.loads.books_mut().iter_mut().for_each(load::Book::grow);
             Row::from_index(self.nodes.len() - 1)
         });
         self.nodes[row.index()] = Node { name: name.into(), ..Node::default() };
@@ -256,10 +264,10 @@ impl Cluster {
         row
     }
 
-    /// A ghost without pods is nothing.
+    /// A ghost without pods and measurements is nothing.
     fn drop_ghost(&mut self, row: Row) {
         let node = &self.nodes[row.index()];
-        if !node.is_real && node.pods.all.is_empty() {
+        if !node.is_real && node.pods.all.is_empty() && !self.loads.has_metric(row) {
             self.rows.remove(&node.name);
             self.nodes[row.index()] = Node::default();
             self.columns.clear_row(row);
@@ -421,13 +429,17 @@ impl Cluster {
     }
 
     /// Puts a pod's amounts on its row.
-    fn occupy(&mut self, row: Row, pod: &Arc<Pod>) {
+    fn occupy(&mut self, row: Row, pod: &Arc<Pod>, since: Time) {
         self.count_matches(row, pod, 1);
         self.count_pod(row, pod);
         self.storage.count_uses(row, &pod.class, true);
         let pods = &mut self.nodes[row.index()].pods;
         pods.add(pod);
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
+        // What is reserved uses nothing; its owners do.
+        if pod.class.reserve.is_none() {
+            self.loads.books_mut().iter_mut().for_each(|book| book.add_pod(row, pod, since));
+        }
         self.touch(row);
     }
 
@@ -439,6 +451,7 @@ impl Cluster {
         let pods = &mut self.nodes[row.index()].pods;
         pods.remove(pod);
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
+        self.loads.books_mut().iter_mut().for_each(|book| book.remove_pod(row, &pod.uid));
         self.touch(row);
         self.drop_ghost(row);
     }

@@ -138,6 +138,9 @@ impl Engine {
         for args in options.profiles.iter().map(|profile| &profile.args.reservation) {
             world.cluster.set_reservation_args(args);
         }
+        for framework in &world.frameworks {
+            framework.loads().for_each(|settings| world.cluster.follow_load(settings));
+        }
         let profiles = world.queue_profiles();
         let keeping = options.profiles.iter().find(|profile| profile.reserves());
         let memories = world.frameworks.iter().map(|_| Memory::default()).collect();
@@ -169,6 +172,7 @@ impl Engine {
 
     /// Something happened.
     pub fn take(&mut self, now: Time, input: Input) {
+        self.pass_time(now);
         match input {
             Input::Pod { object } => self.pod_is(now, &object),
             Input::PodGone { uid, .. } => self.pod_is_gone(now, &uid),
@@ -187,6 +191,8 @@ impl Engine {
                 self.queue.tick(&mut self.world, now);
                 self.expire(now);
             }
+            Input::NodeMetric { object } => self.node_is_measured(now, &object),
+            Input::NodeMetricGone { name } => self.node_metric_is_gone(now, &name),
             Input::Budget { object } => self.world.cluster.set_budget(&object),
             Input::BudgetGone { namespace, name } => {
                 self.world.cluster.remove_budget(&namespace, &name);
@@ -227,7 +233,8 @@ impl Engine {
 
     /// When to send a tick though nothing else happens; none when nothing waits for the time.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
-        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).chain(self.keeper.next()).min()
+        let opening = self.world.cluster.next_opening().filter(|_| self.queue.pending().unschedulable > 0);
+        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).chain(opening).chain(self.keeper.next()).min()
     }
 
     /// Whether `step` has something to try.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::time::Time;
 
 mod amount;
+mod busy;
 mod cause;
 mod change;
 mod holder;
@@ -22,6 +23,7 @@ mod waking;
 #[cfg(test)]
 mod tests;
 
+pub use busy::LoadLack;
 pub use cause::{Cause, Check, Lack};
 pub use change::{Change, Fix};
 pub use holder::{Holder, Reserves};

@@ -23,5 +23,5 @@ pub use hooks::{
 };
 pub use restored::Restored;
 pub use sieve::Sieve;
-pub use status::{Code, Facts, PluginName, Reason, Status};
+pub use status::{Code, Facts, LoadFacts, PluginName, Reason, Status};
 pub use view::{Delta, NodeView};

@@ -4,11 +4,13 @@
 //! are compiled into classes once, when they arrive (`compile`); nothing later reads an object again.
 
 use std::borrow::Cow;
+use std::num::NonZeroI64;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 use koord_api::selector::{PreferredTerms, RequiredNodeAffinity};
 
+use crate::cluster::load::PodLoad;
 use crate::intern::Sym;
 use crate::requests::Requests;
 
@@ -46,6 +48,9 @@ pub struct Pod {
     pub nominated: Box<str>,
     /// Seconds since the epoch; none while it has not started.
     pub started: Option<i64>,
+    /// The same for when it was scheduled, and when its init containers were through.
+    pub scheduled: Option<NonZeroI64>,
+    pub initialized: Option<NonZeroI64>,
     pub is_deleting: bool,
     /// A victim of ours that is on its way out.
     pub is_preempted: bool,
@@ -144,6 +149,8 @@ pub struct Class {
     pub wants: Option<Arc<Wants>>,
     /// What it holds for others: it is the pod of a Reservation.
     pub reserve: Option<Arc<Reserve>>,
+    /// What it is expected to use; none where nobody wants to know.
+    pub load: Option<Box<PodLoad>>,
 }
 
 /// A toleration as taints are checked against it.

@@ -47,6 +47,11 @@ impl Profile {
         points.into_iter().any(|point| self.runs("PodTopologySpread", point))
     }
 
+    /// Whether the load of nodes counts.
+    pub fn follows_load(&self) -> bool {
+        [Point::Filter, Point::Score].into_iter().any(|point| self.runs("LoadAwareScheduling", point))
+    }
+
     /// Whether pods use reservations, and reservations are placed.
     pub fn reserves(&self) -> bool {
         self.runs("Reservation", Point::Reserve)

@@ -74,6 +74,27 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
     }
 }
 
+/// Sums a pod's limits. A container without one adds nothing, and overhead counts only beside a limit.
+pub fn limits(pod: &Pod, table: &mut ResourceTable) -> ResourceVector {
+    let Some(spec) = &pod.spec else { return ResourceVector::new() };
+    let mut amounts = aggregate(spec, |container| {
+        vector_of(container.resources.as_ref().and_then(|resources| resources.limits.as_ref()), table)
+    });
+    let level = spec.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    for (name, amount) in level.into_iter().flatten().filter(|(name, _)| is_for_pods(name)) {
+        if let Ok(amount) = Quantity::try_from(amount) {
+            let id = table.intern(name);
+            amounts.set(id, id.units(amount));
+        }
+    }
+    for (id, units) in vector_of(spec.overhead.as_ref(), table).iter() {
+        if amounts.get(id) != 0 {
+            amounts.set(id, amounts.get(id).saturating_add(units));
+        }
+    }
+    amounts
+}
+
 /// The larger of all running containers together and any moment of the init phase.
 fn aggregate(spec: &PodSpec, mut of: impl FnMut(&Container) -> ResourceVector) -> ResourceVector {
     let mut running = ResourceVector::new();

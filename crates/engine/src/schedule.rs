@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::cluster::load::Settings;
 use crate::cluster::{Cluster, Row};
 use crate::extender::Extenders;
 use crate::framework::{
@@ -45,6 +46,14 @@ pub struct Framework {
     pub pre_binds: Vec<Hooks>,
     pub sampling: Sampling,
     pub ties: Ties,
+}
+
+impl Framework {
+    /// How its plugins want the load of nodes to be followed; the same may come twice.
+    pub fn loads(&self) -> impl Iterator<Item = &Arc<Settings>> {
+        let scores = self.scores.iter().map(|(hooks, _)| hooks);
+        self.filters.iter().chain(scores).filter_map(|hooks| hooks.load.as_ref())
+    }
 }
 
 /// How many of the nodes that can take a pod are looked for.

@@ -1,4 +1,5 @@
-//! Recorded runs of the real kube-scheduler, reproduced step by step. The files' format: `data/golden`, as recorded.
+//! Recorded runs of the real kube-scheduler and koord-scheduler, reproduced step by step. The files' format: `data/golden`,
+//! as recorded.
 
 #![expect(clippy::unwrap_used, reason = "a recording that cannot be read is a failed test")]
 
@@ -6,9 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::Path;
 
+use koord_api::duration::GoDuration;
+use koord_api::keys::resource::{BATCH_CPU, BATCH_MEMORY, CPU, MEMORY};
 use koord_engine::Engine;
 use koord_engine::engine::{Attempted, Command, Input, Options, Outcome, Verdict};
 use koord_engine::profile::Profile;
+use koord_engine::profile::args::{LoadAwareSchedulingArgs, ResourceWeight};
+use koord_engine::profile::expand::{Choice, PluginSet, PluginSets};
+use koord_engine::profile::point::Point;
 use koord_engine::time::Time;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -50,12 +56,42 @@ struct Run {
     pods: BTreeMap<String, Value>,
 }
 
+/// kube-scheduler's default plugins with Reservation and LoadAwareScheduling, as `part.yaml` has them.
+fn part() -> Profile {
+    let choices = |names: &[(&str, i32)]| -> Vec<Choice> {
+        names.iter().map(|(name, weight)| Choice { name: (*name).to_owned(), weight: *weight }).collect()
+    };
+    let adds = |names: &[(&str, i32)]| PluginSet { enabled: choices(names), disabled: Vec::new() };
+    let only = |names: &[(&str, i32)]| PluginSet { enabled: choices(names), disabled: vec!["*".to_owned()] };
+    let (reservation, load) = (("Reservation", 0), ("LoadAwareScheduling", 0));
+    let mut sets = PluginSets::default();
+    sets.points[Point::QueueSort] = only(&[("PrioritySort", 0)]);
+    sets.points[Point::PreFilter] = adds(&[reservation]);
+    sets.points[Point::Filter] = adds(&[load, reservation]);
+    sets.points[Point::PostFilter] = only(&[reservation, ("DefaultPreemption", 0)]);
+    sets.points[Point::PreScore] = adds(&[reservation]);
+    sets.points[Point::Score] = adds(&[("LoadAwareScheduling", 1), ("Reservation", 5000)]);
+    sets.points[Point::Reserve] = adds(&[load, reservation]);
+    sets.points[Point::PreBind] = adds(&[reservation, ("DefaultPreBind", 0)]);
+    sets.points[Point::Bind] = only(&[reservation, ("DefaultBinder", 0)]);
+    let name = "default-scheduler";
+    let points = PluginSets::defaults().merge(&sets).expand(name).unwrap();
+    let mut profile = Profile { points, ..Profile::standard(name) };
+    profile.args.node_resources_fit.resources =
+        [CPU, MEMORY, BATCH_CPU, BATCH_MEMORY].map(|name| ResourceWeight::new(name, 1)).into();
+    profile.args.load_aware_scheduling = LoadAwareSchedulingArgs {
+        filter_expired_node_metrics: false,
+        node_metric_expiration: GoDuration::from_seconds(300),
+        ..LoadAwareSchedulingArgs::default()
+    };
+    profile
+}
+
 impl Run {
-    fn new() -> Run {
+    fn new(profile: Profile) -> Run {
         // Picks among equals as kube-scheduler most often did, so that pods seldom have to be moved afterwards: moving
         // one wakes others, which then wait longer than they did in the recording.
-        let options =
-            Options { parallelism: 1, ..Options::new(vec![Profile::standard("default-scheduler")]) };
+        let options = Options { parallelism: 1, ..Options::new(vec![profile]) };
         let engine = Engine::new(&options).unwrap();
         let mut run = Run {
             engine,
@@ -85,6 +121,11 @@ impl Run {
         match kind {
             "PriorityClass" => drop(self.priorities.insert(name, object.clone())),
             "Node" => self.take(json!({"type": "node", "object": object})),
+            "NodeMetric" => {
+                let mut object = object.clone();
+                object["status"]["updateTime"] = json!(self.time().to_string());
+                self.take(json!({"type": "nodeMetric", "object": object}));
+            }
             "PodDisruptionBudget" => self.take(json!({"type": "budget", "object": object})),
             "Namespace" => self.take(json!({"type": "namespace", "object": object})),
             "Pod" => {
@@ -92,7 +133,7 @@ impl Run {
                 self.pods.insert(name.clone(), pod);
                 self.tell(&name);
             }
-            kind => panic!("{kind} in a recording of kube-scheduler"),
+            kind => panic!("{kind} in a recording"),
         }
     }
 
@@ -256,14 +297,14 @@ fn judge(
     }
 }
 
-fn replay(recording: &Recording) -> Vec<String> {
-    let mut run = Run::new();
+fn replay(recording: &Recording, profile: &Profile, seconds: i64) -> Vec<String> {
+    let mut run = Run::new(profile.clone());
     let mut differences = Vec::new();
     for object in &recording.base {
         run.create(object);
     }
     for (index, step) in recording.steps.iter().enumerate() {
-        run.now += 20;
+        run.now += seconds;
         for named in &step.delete {
             run.delete(named.strip_prefix("Pod/").unwrap());
         }
@@ -282,18 +323,29 @@ fn replay(recording: &Recording) -> Vec<String> {
     differences
 }
 
-#[test]
-fn recordings_of_kube_scheduler_are_reproduced() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden");
+/// Every recording of a folder, with so many seconds between its steps.
+fn reproduce(folder: &str, profile: &Profile, seconds: i64, least: usize) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(folder);
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    assert!(paths.len() >= 16, "{} recordings", paths.len());
+    assert!(paths.len() >= least, "{} recordings", paths.len());
     let mut differences = Vec::new();
     for path in paths {
         let mut text = String::new();
         flate2::read::GzDecoder::new(std::fs::File::open(&path).unwrap()).read_to_string(&mut text).unwrap();
         let recording: Recording = serde_json::from_str(&text).unwrap();
-        differences.extend(replay(&recording));
+        differences.extend(replay(&recording, profile, seconds));
     }
     assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
+}
+
+#[test]
+fn recordings_of_kube_scheduler_are_reproduced() {
+    reproduce("golden", &Profile::standard("default-scheduler"), 20, 16);
+}
+
+#[test]
+fn recordings_of_koord_scheduler_with_two_plugins_are_reproduced() {
+    // Short enough for all measurements to count till the end.
+    reproduce("golden-part", &part(), 8, 6);
 }

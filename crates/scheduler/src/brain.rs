@@ -79,6 +79,8 @@ pub enum View {
         form: Form,
     },
     ExplainPending(Form),
+    /// What load-aware scheduling has counted of a node; none where it is off.
+    Load(String),
     ExplainReservation {
         name: String,
         form: Form,

@@ -9,11 +9,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::storage::v1 as storage;
+use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::reservation::Reservation;
 use koord_api::gate::Gates;
 use koord_api::transform::{self, PodTransform};
 use koord_engine::engine::Input;
 use koord_engine::engine::input::{Storage, StorageKind, Workload, WorkloadKind};
+use koord_engine::profile::Profile;
 use koord_kit::cache::{Cache, CacheBuilder, Delta, Deltas, ObjectKey, Reflector, Uid};
 use koord_kit::metrics::KitMetrics;
 use kube::Resource;
@@ -42,27 +44,21 @@ pub struct Watches {
     each: Vec<Box<dyn Watch>>,
 }
 
-/// Kinds that are watched only where a plugin looks at them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    pub reservations: bool,
-}
-
 /// Says what a watch waits for, if it has not been listed.
 pub type Waiting = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 impl Watches {
-    /// One for each kind that counts under these gates. `kept` is what extenders are sent.
+    /// One for each kind that counts under these gates and for these profiles. `kept` is what extenders are sent.
     pub fn new(
         client: &kube::Client,
         gates: &Gates,
         metrics: &KitMetrics,
         kept: Option<Arc<Objects>>,
-        wanted: Wanted,
+        profiles: &[Profile],
     ) -> Watches {
         let mut maker = Maker { client, metrics, each: Vec::new(), reservations: None };
         let transform = PodTransform::new(gates);
-        if wanted.reservations {
+        if profiles.iter().any(Profile::reserves) {
             maker.reservations();
         }
         match kept {
@@ -85,6 +81,9 @@ impl Watches {
         maker.storage(Storage::VolumeAttachment, StorageKind::VolumeAttachment);
         maker.capacities(gates);
         maker.budgets(gates);
+        if profiles.iter().any(Profile::follows_load) {
+            maker.node_metrics();
+        }
         Watches { each: maker.each }
     }
 
@@ -341,6 +340,13 @@ impl Maker<'_> {
             return self.add(storage_plan(wrap, kind).may_be_missing());
         }
         self.add(storage_plan(Storage::CsiStorageCapacity, kind).may_be_missing());
+    }
+
+    /// A cluster may have no koordlet yet, and so no such kind.
+    fn node_metrics(&mut self) {
+        let here = |object: Box<NodeMetric>| Input::NodeMetric { object };
+        let gone: ToGone = |key, _| Input::NodeMetricGone { name: name(key) };
+        self.add(Plan::of(here, gone).may_be_missing());
     }
 
     fn budgets(&mut self, gates: &Gates) {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use koord_engine::Engine;
 use koord_engine::engine::{Command, Input, Options, Outcome};
-use koord_engine::profile::Profile;
 use koord_engine::time::Time;
 use serde_json::{Value, json};
 
@@ -54,10 +53,10 @@ struct Bench {
 
 impl Bench {
     fn new(workload: &Workload) -> Result<Bench> {
-        let engine = Engine::new(&Options::new(vec![Profile::standard("default-scheduler")]))?;
+        let engine = Engine::new(&Options::new(vec![workload.profile()?]))?;
         let mut bench =
             Bench { engine, now: Time::from_seconds(1_800_000_000), pods: HashMap::new(), made: 0 };
-        for input in workload.base()? {
+        for input in workload.base(bench.now)? {
             bench.engine.take(bench.now, input);
         }
         for group in &workload.before {

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use koord_engine::engine::Input;
+use koord_engine::profile::Profile;
+use koord_engine::profile::expand::{Choice, PluginSets};
+use koord_engine::time::Time;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,6 +20,9 @@ pub(super) struct Workload {
     #[serde(skip)]
     pub(super) name: String,
     pub(super) nodes: Vec<Nodes>,
+    /// Plugins beside the default ones, at every point they implement.
+    #[serde(default)]
+    plugins: Vec<String>,
     #[serde(default)]
     pub(super) services: Vec<Service>,
     #[serde(default)]
@@ -32,6 +38,28 @@ pub(super) struct Nodes {
     pub(super) count: usize,
     zones: usize,
     allocatable: BTreeMap<String, String>,
+    /// What is measured of them; none when nobody measures.
+    usage: Option<Usage>,
+}
+
+/// The least and the most that a node uses; the nodes of a group lie evenly between.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Usage {
+    cpu_milli: [usize; 2],
+    memory_mebi: [usize; 2],
+}
+
+/// Nodes that differ in what they use; more would make no difference.
+const USAGE_STEPS: usize = 97;
+
+impl Usage {
+    fn resources(&self, index: usize) -> Value {
+        let between = |[least, most]: [usize; 2]| {
+            least + most.saturating_sub(least) * (index % USAGE_STEPS) / (USAGE_STEPS - 1)
+        };
+        json!({"cpu": format!("{}m", between(self.cpu_milli)), "memory": format!("{}Mi", between(self.memory_mebi))})
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -119,8 +147,18 @@ impl Workload {
         self.nodes.iter().map(|group| group.count).sum()
     }
 
-    /// What the engine is told first.
-    pub(super) fn base(&self) -> Result<Vec<Input>> {
+    /// The plugins that run.
+    pub(super) fn profile(&self) -> Result<Profile> {
+        let name = "default-scheduler";
+        let choice = |plugin: &String| Choice { name: plugin.clone(), weight: 1 };
+        let mut custom = PluginSets::default();
+        custom.multi_point.enabled = self.plugins.iter().map(choice).collect();
+        let points = PluginSets::defaults().merge(&custom).expand(name)?;
+        Ok(Profile { points, ..Profile::standard(name) })
+    }
+
+    /// What the engine is told first, at this time.
+    pub(super) fn base(&self, now: Time) -> Result<Vec<Input>> {
         let mut inputs = Vec::new();
         for name in ["default", "sched-0", "sched-1"] {
             let labels = json!({"kubernetes.io/metadata.name": name});
@@ -131,12 +169,26 @@ impl Workload {
         for node in self.node_objects() {
             inputs.push(input(json!({"type": "node", "object": node}))?);
         }
+        for metric in self.node_metrics(now) {
+            inputs.push(input(json!({"type": "nodeMetric", "object": metric}))?);
+        }
         for service in &self.services {
             let object = json!({"kind": "Service", "metadata": {"name": service.name, "namespace": "default"},
                 "spec": {"selector": service.selector}});
             inputs.push(input(json!({"type": "workload", "object": object}))?);
         }
         Ok(inputs)
+    }
+
+    fn node_metrics(&self, now: Time) -> Vec<Value> {
+        let groups = self.nodes.iter().flat_map(|group| (0..group.count).map(move |index| (group, index)));
+        let named = groups.enumerate().filter_map(|(number, (group, index))| {
+            let usage = json!({"resources": group.usage.as_ref()?.resources(index)});
+            Some(json!({"metadata": {"name": format!("node-{number}")},
+                "spec": {"metricCollectPolicy": {"reportIntervalSeconds": 60}},
+                "status": {"updateTime": now.to_string(), "nodeMetric": {"nodeUsage": usage}}}))
+        });
+        named.collect()
     }
 
     pub(super) fn node_objects(&self) -> Vec<Value> {

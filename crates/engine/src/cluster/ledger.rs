@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{Cluster, Row};
 use crate::pod::Pod;
+use crate::time::Time;
 
 /// How sure we are of a pod's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Held {
     pub pod: Arc<Pod>,
     pub row: Row,
     pub life: Life,
+    /// When it was scheduled: as the API says, else when we first heard of it there.
+    pub since: Time,
 }
 
 /// What was not as expected; the ledger is right all the same.
@@ -70,7 +73,7 @@ impl Cluster {
         if self.pods.held.contains_key(&pod.uid) {
             return Err(Conflict::AlreadyCounted(pod.key.to_string()));
         }
-        self.hold(pod, row, Life::Assumed);
+        self.hold(pod, row, Life::Assumed, None);
         Ok(())
     }
 
@@ -109,10 +112,11 @@ impl Cluster {
             }
             _ => None,
         };
+        let known = self.pods.held.get(&pod.uid).filter(|held| held.row == row).map(|held| held.since);
         self.release(&pod.uid.clone());
         // Releasing may have dropped the last pod of a ghost, and its row with it.
         let row = self.row_for(&pod.node);
-        self.hold(pod, row, Life::Confirmed);
+        self.hold(pod, row, Life::Confirmed, known);
         conflict
     }
 
@@ -125,18 +129,31 @@ impl Cluster {
         true
     }
 
-    fn hold(&mut self, pod: Arc<Pod>, row: Row, life: Life) {
-        self.occupy(row, &pod);
+    fn hold(&mut self, pod: Arc<Pod>, row: Row, life: Life, known: Option<Time>) {
+        let since = self.since(&pod, known);
+        self.occupy(row, &pod, since);
         self.pods.assumed += usize::from(life == Life::Assumed);
-        self.pods.held.insert(pod.uid.clone(), Held { pod: pod.clone(), row, life });
+        self.pods.held.insert(pod.uid.clone(), Held { pod: pod.clone(), row, life, since });
         self.enter_reservations(row, &pod);
+    }
+
+    // Differs: for a pod that never says when it was scheduled, upstream begins anew with every change of a condition,
+    // so that it stays in flight.
+    fn since(&self, pod: &Pod, known: Option<Time>) -> Time {
+        let told = pod.scheduled.map(|at| Time::from_seconds(at.get()));
+        told.or(known).unwrap_or_else(|| self.loads.now())
     }
 
     fn replace_record(&mut self, pod: Arc<Pod>, row: Row) {
         self.nodes[row.index()].pods.replace(&pod);
         self.touch(row);
+        let since = self.since(&pod, self.held(&pod.uid).map(|held| held.since));
+        for book in self.loads.books_mut() {
+            book.remove_pod(row, &pod.uid);
+            book.add_pod(row, &pod, since);
+        }
         if let Some(held) = self.pods.held.get_mut(&pod.uid) {
-            held.pod = pod;
+            (held.pod, held.since) = (pod, since);
         }
     }
 }

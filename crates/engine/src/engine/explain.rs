@@ -29,6 +29,7 @@ struct Findings {
 impl Engine {
     /// Why a pod is where it is, and what would help; none for a pod that nobody has told of.
     pub fn explain(&mut self, now: Time, namespace: &str, name: &str) -> Option<Explanation> {
+        self.pass_time(now);
         let named = |pod: &&Arc<Pod>| *pod.key.namespace == *namespace && *pod.key.name == *name;
         let waiting = self.world.waiting.values().find(|waiting| named(&&waiting.pod));
         if let Some((pod, profile)) = waiting.map(|waiting| (waiting.pod.clone(), waiting.profile)) {
@@ -264,6 +265,7 @@ impl Engine {
 
     /// Why pods wait, grouped by cause.
     pub fn explain_pending(&mut self, now: Time) -> PendingReport {
+        self.pass_time(now);
         let mut grouping = Grouping::default();
         for queue in [QueueName::Active, QueueName::Backoff, QueueName::Unschedulable, QueueName::Gated] {
             for record in self.queue.list(&self.world, queue) {

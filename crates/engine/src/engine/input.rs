@@ -4,6 +4,7 @@ use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::storage::v1 as storage;
+use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::reservation::Reservation;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,13 @@ pub enum Input {
         object: Box<core::Namespace>,
     },
     NamespaceGone {
+        name: String,
+    },
+    /// What a node of the same name uses.
+    NodeMetric {
+        object: Box<NodeMetric>,
+    },
+    NodeMetricGone {
         name: String,
     },
     Budget {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
+use koord_api::crd::node_metric::NodeMetric;
 
 use super::Engine;
 use crate::cluster::{Node, StorageChange};
@@ -44,6 +45,34 @@ impl Engine {
         self.is_renominating = true;
         self.keeper.touch_all_on(name);
         self.settle_all(now);
+    }
+
+    /// Time passed: nodes may have opened because what was measured of them is too old to count.
+    pub(super) fn pass_time(&mut self, now: Time) {
+        for name in self.world.cluster.pass_time(now).opened {
+            self.load_changed(now, Action::UPDATE, name);
+        }
+    }
+
+    pub(super) fn node_is_measured(&mut self, now: Time, object: &NodeMetric) {
+        let action = match self.world.cluster.set_metric(object) {
+            None => return,
+            Some(true) => Action::ADD,
+            Some(false) => Action::UPDATE,
+        };
+        self.load_changed(now, action, object.metadata.name.as_deref().unwrap_or_default().into());
+    }
+
+    pub(super) fn node_metric_is_gone(&mut self, now: Time, name: &str) {
+        if self.world.cluster.remove_metric(name) {
+            self.load_changed(now, Action::DELETE, name.into());
+        }
+    }
+
+    fn load_changed(&mut self, now: Time, action: Action, node: Arc<str>) {
+        let event = Event::new(Resource::node_metrics(), action);
+        let change = Change::Object { namespace: "".into(), name: node };
+        self.queue.move_all(&mut self.world, &event, &change, |_| true, now);
     }
 
     fn real_node(&self, name: &str) -> Option<Arc<Node>> {

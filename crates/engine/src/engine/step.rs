@@ -19,6 +19,7 @@ pub(super) type Record = QueuedPod<Arc<Pod>>;
 impl Engine {
     /// Tries the pod whose turn it is; none when nothing is ready.
     pub fn step(&mut self, now: Time) -> Option<Attempted> {
+        self.pass_time(now);
         self.keep_reservations(now);
         let record = self.queue.pop(&self.world, now)?;
         let attempted = self.attempt(now, record);

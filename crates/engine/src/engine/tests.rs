@@ -2,6 +2,7 @@
 
 mod extenders;
 mod history;
+mod load;
 mod points;
 mod preemption;
 mod reservations;

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::amount::{readable, readable_pair};
+use super::busy::{LoadLack, age};
 use super::survey::{Against, Survey};
 use crate::cluster::Cluster;
 use crate::framework::{Code, Facts, PluginName, Reason, Status};
 use crate::plugins::{
-    inter_pod_affinity, node_affinity, node_name, node_ports, node_unschedulable, taint_toleration,
+    inter_pod_affinity, load_aware, node_affinity, node_name, node_ports, node_unschedulable,
+    taint_toleration,
 };
+use crate::time::Time;
 
 /// One thing that a plugin says against some nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,6 +78,16 @@ pub enum Lack {
         count: i64,
         limit: i64,
     },
+    /// The node is too busy, or would be.
+    Load(Box<LoadLack>),
+    /// What is known of the node's load is too old.
+    OldMetric {
+        /// None when nobody says when it was measured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        measured_at: Option<Time>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        age_seconds: Option<u64>,
+    },
     /// Another object is in the way or not there.
     Object {
         object_kind: String,
@@ -106,6 +119,10 @@ impl Lack {
             }
             Facts::Domain { key, value, count, limit } => {
                 Lack::Domain { key: key.to_string(), value: value.to_string(), count: *count, limit: *limit }
+            }
+            Facts::Load(facts) => Lack::Load(Box::new(LoadLack::of(cluster, facts))),
+            Facts::OldMetric { measured } => {
+                Lack::OldMetric { measured_at: *measured, age_seconds: age(cluster, *measured) }
             }
             Facts::Object { kind, name } => {
                 Lack::Object { object_kind: (*kind).to_owned(), name: name.to_string() }
@@ -143,6 +160,11 @@ pub(super) fn in_words(lack: &Lack) -> String {
         Lack::Domain { key, value, count, limit } => {
             format!("{key} {value} has {count} of them, at most {} allowed", (*limit).max(0))
         }
+        Lack::Load(lack) => lack.in_words(),
+        Lack::OldMetric { age_seconds: Some(age), .. } => {
+            format!("what is known of its load was measured {age} s ago")
+        }
+        Lack::OldMetric { age_seconds: None, .. } => "nobody knows when its load was measured".to_owned(),
         Lack::Object { object_kind, name } => format!("{object_kind} {name}"),
     }
 }
@@ -211,6 +233,7 @@ fn of_nodes(cluster: &Cluster, plugin: PluginName, text: &str, said: &Said<'_>) 
             wanted.saturating_sub(allocatable.saturating_sub(*used))
         }
         Facts::Domain { count, limit, .. } => count.saturating_sub(*limit),
+        Facts::Load(load) => load.expected.saturating_sub(load.threshold),
         _ => 0,
     };
     let name = |against: &Against| cluster.node(against.row).name.clone();
@@ -220,6 +243,10 @@ fn of_nodes(cluster: &Cluster, plugin: PluginName, text: &str, said: &Said<'_>) 
             shortage(cluster, resource, *wanted, &name(against), said)
         }
         Some((_, Facts::Taint { .. })) => taints(said),
+        Some((against, facts @ Facts::Load(_))) => {
+            let lack = Lack::of(cluster, facts);
+            lack.map(|lack| format!("{}: {}", name(against), in_words(&lack))).unwrap_or_default()
+        }
         Some((_, facts)) => Lack::of(cluster, facts).as_ref().map(in_words).unwrap_or_default(),
         None => String::new(),
     };
@@ -310,6 +337,10 @@ fn plainly(nodes: usize, cause: &Cause) -> String {
         (node_affinity::NAME, _) => verb("does", "do") + " not match its node selector or affinity",
         (node_name::NAME, _) => verb("is", "are") + " not the one it names",
         (node_ports::NAME, _) => verb("has", "have") + " a port of the host taken that it wants",
+        (load_aware::NAME, Some(Lack::Load(_))) => verb("is", "are") + " too busy",
+        (load_aware::NAME, Some(Lack::OldMetric { .. })) => {
+            verb("has", "have") + " not said lately how busy" + &verb(" it is", " they are")
+        }
         (inter_pod_affinity::NAME, _) if cause.text.contains("existing pods") => {
             verb("has", "have") + " pods near that want it away"
         }

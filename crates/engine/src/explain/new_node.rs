@@ -121,7 +121,7 @@ pub(super) fn fits(judges: Judges<'_>, trial: &Trial<'_>, row: Row) -> bool {
             trial.suppose_gone(&mut cycle, other, row);
         }
     }
-    trial.comes_into_question(row) && trial.passes(&cycle, row, &delta)
+    trial.comes_into_question(row) && trial.passes_if_new(&cycle, row, &delta)
 }
 
 /// Whether a pod's wish to be alone ends at its node, and nothing else of it is counted for us. Others stay where they

@@ -118,7 +118,10 @@ fn lower_requests(cluster: &Cluster, survey: &Survey, pod: &Arc<Pod>) -> Vec<Pro
         if to <= 0 {
             continue;
         }
-        let less = variant(pod, |class| class.requests.amounts.set(id, to));
+        let less = variant(pod, |class| {
+            class.requests.amounts.set(id, to);
+            cluster.estimate_again(class);
+        });
         let change = Change::LowerRequest {
             resource: name.to_owned(),
             from: amount::exact(table, id, wanted),

@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, Row};
 use crate::framework::{
     Code, Cycle, Delta, Facts, Filter, NodeView, PluginName, Preparation, Reason, Status,
 };
-use crate::plugins::taint_toleration;
+use crate::plugins::{load_aware, taint_toleration};
 use crate::pod::Pod;
 use crate::schedule::{Framework, Nominated};
 
@@ -136,6 +136,13 @@ impl<'a> Trial<'a> {
         let node = NodeView::supposing(self.judges.cluster, row, delta);
         self.asked.iter().all(|(_, plugin)| plugin.check(cycle, &node).is_ok())
     }
+
+    /// The same for a node that does not exist yet, so that nobody has measured its load.
+    pub(super) fn passes_if_new(&self, cycle: &Cycle<'a>, row: Row, delta: &Delta) -> bool {
+        let node = NodeView::supposing(self.judges.cluster, row, delta);
+        let mut asked = self.asked.iter().filter(|(name, _)| *name != load_aware::NAME);
+        asked.all(|(_, plugin)| plugin.check(cycle, &node).is_ok())
+    }
 }
 
 /// A node is refused for the first taint; people want to know of all.
@@ -233,6 +240,7 @@ impl Against {
                 i64::try_from(share).unwrap_or(i64::MAX)
             }
             Facts::Domain { count, limit, .. } => count.saturating_sub(*limit).max(0).saturating_mul(100_000),
+            Facts::Load(load) => load.expected.saturating_sub(load.threshold).max(0).saturating_mul(10_000),
             // Nothing to measure: as far as all of what is wanted.
             _ => 1_000_000,
         });

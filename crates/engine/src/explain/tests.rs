@@ -1,6 +1,7 @@
 //! Explanations on small clusters, asserted in full.
 
 mod kinds;
+mod load;
 mod properties;
 mod states;
 
@@ -20,7 +21,11 @@ struct Lab {
 
 impl Lab {
     fn new() -> Lab {
-        let options = Options::new(vec![Profile::standard("default-scheduler")]);
+        Lab::with(Profile::standard("default-scheduler"))
+    }
+
+    fn with(profile: Profile) -> Lab {
+        let options = Options::new(vec![profile]);
         Lab { engine: Engine::new(&options).unwrap(), now: Time::from_seconds(1_700_000_000), revision: 0 }
     }
 

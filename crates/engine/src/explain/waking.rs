@@ -91,8 +91,14 @@ const ANY_POD: &[(Action, &str)] = &[
     (Action::UPDATE_POD_GENERATED_RESOURCE_CLAIM, "its resource claims are made"),
 ];
 
+const NODE_METRIC: &[(Action, &str)] = &[
+    (Action::ADD.union(Action::DELETE), "a node begins or ceases to tell its load"),
+    (Action::UPDATE, "a node tells its load anew"),
+];
+
 fn phrases(resource: &Resource) -> Option<&'static [(Action, &'static str)]> {
     match resource {
+        resource if *resource == Resource::node_metrics() => Some(NODE_METRIC),
         Resource::Node => Some(NODE),
         Resource::AssignedPod => Some(PLACED_POD),
         Resource::UnscheduledPod => Some(WAITING_POD),

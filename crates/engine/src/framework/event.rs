@@ -123,6 +123,11 @@ pub enum Resource {
 }
 
 impl Resource {
+    /// NodeMetrics, under their full name.
+    pub fn node_metrics() -> Resource {
+        Resource::Custom("nodemetrics.v1alpha1.slo.koordinator.sh".into())
+    }
+
     /// Whether a registration for this resource covers an event of `other`.
     pub(crate) fn covers(&self, other: &Resource) -> bool {
         match self {

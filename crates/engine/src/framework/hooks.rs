@@ -9,6 +9,7 @@ use super::event::Event;
 use super::hint::{Hint, Registration};
 use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
+use crate::cluster::load::Settings;
 use crate::cluster::reservations::Entry;
 use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
@@ -32,6 +33,8 @@ pub struct Hooks {
     pub reserve: Option<Arc<dyn Reserve>>,
     pub permit: Option<Arc<dyn Permit>>,
     pub pre_bind: Option<Arc<dyn PreBind>>,
+    /// How it wants the load of nodes to be followed.
+    pub load: Option<Arc<Settings>>,
     /// Which events may lift its refusals; none declared means any may.
     pub interest: Option<Vec<Registration<HintFn>>>,
 }
@@ -62,6 +65,12 @@ impl Hooks {
         reserve: Reserve,
         permit: Permit,
         pre_bind: PreBind
+    }
+
+    /// Has a book of the load of nodes kept in the cluster.
+    pub fn follows_load(mut self, settings: Arc<Settings>) -> Hooks {
+        self.load = Some(settings);
+        self
     }
 
     /// Declares the events that may lift its refusals.
@@ -327,6 +336,8 @@ pub trait InReservation: Send + Sync {
 pub enum Demand {
     /// On none of them: the node object alone decides.
     Nothing,
+    /// On none of them either, though its refusals do not tell (they are `Unschedulable`, not `Unresolvable`).
+    Fixed,
     /// Only on whether they leave room for one pod more and for these amounts, all above zero. Refusals for lack of
     /// the same of them read alike.
     Room(Vec<(ResourceId, i64)>),

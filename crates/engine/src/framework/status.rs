@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::time::Time;
+
 /// A plugin's name, as configuration files and messages spell it.
 pub type PluginName = &'static str;
 
@@ -67,11 +69,40 @@ pub enum Facts {
         count: i64,
         limit: i64,
     },
+    /// A node is too busy, or would be with the pod.
+    Load(Box<LoadFacts>),
+    /// What is known of a node's load is too old.
+    OldMetric {
+        measured: Option<Time>,
+    },
     /// Another object is in the way.
     Object {
         kind: &'static str,
         name: Box<str>,
     },
+}
+
+/// What a node uses of one resource, in the resource's own units.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadFacts {
+    pub resource: Box<str>,
+    /// Percent.
+    pub threshold: i64,
+    /// Percent, with pods in flight and the pod itself.
+    pub expected: i64,
+    pub measured: Option<Time>,
+    /// As measured.
+    pub used: i64,
+    /// What pods are expected to use beyond that, and how many they are.
+    pub in_flight: i64,
+    pub in_flight_pods: usize,
+    /// What the pod itself is expected to use.
+    pub incoming: i64,
+    pub allocatable: i64,
+    /// Only prod pods are counted.
+    pub is_of_prod: bool,
+    /// Nothing was measured: all of it is estimated.
+    pub is_estimated: bool,
 }
 
 impl Reason {

@@ -6,8 +6,8 @@ use koord_api::selector::{NodeSelector, PreferredTerms};
 
 use super::{
     balanced_allocation, default_preemption, dynamic_resources, image_locality, inter_pod_affinity,
-    node_affinity, node_name, node_ports, node_resources_fit, node_resources_fit_plus, node_unschedulable,
-    node_volume_limits, pod_topology_spread, reservation, scarce_resource_avoidance, scheduling_gates,
+    load_aware, node_affinity, node_name, node_ports, node_resources_fit, node_resources_fit_plus,
+    node_unschedulable, node_volume_limits, pod_topology_spread, reservation, scarce_resource_avoidance, scheduling_gates,
     scheduling_hint, taint_toleration, volume_binding, volume_restrictions, volume_zone,
 };
 use crate::framework::{Hooks, PluginName};
@@ -109,6 +109,7 @@ fn build(name: &str, args: &Args) -> Option<Hooks> {
         default_preemption::NAME => default_preemption::build(&args.default_preemption),
         dynamic_resources::NAME => dynamic_resources::build(),
         reservation::NAME => reservation::build(&args.reservation, Vec::new()),
+        load_aware::NAME => load_aware::build(&args.load_aware_scheduling),
         _ => return None,
     })
 }

@@ -1,6 +1,7 @@
 //! From a Pod object to a record and its class.
 
 use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroI64;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
@@ -15,6 +16,7 @@ use koord_api::transform::PodTransform;
 use super::reservation::{self, PreAllocatableMarks, Reserve};
 use super::term::{PodSet, PodTerm, SpreadConstraint, WeightedTerm, all_of};
 use super::{Class, HostPort, NodeHint, Owner, Pod, PodKey, Told, Toleration, Volume};
+use crate::cluster::load::{PodLoad, Settings};
 use crate::cluster::storage::migration::is_managed;
 use crate::intern::{Names, Sym};
 use crate::requests;
@@ -28,6 +30,8 @@ pub struct Compiler {
     pub transform: PodTransform,
     /// How pods are marked that any reservation may take in; none when no profile does that.
     pub pre_allocatable: Option<PreAllocatableMarks>,
+    /// Who wants to know what pods are expected to use.
+    pub(crate) loads: Vec<Arc<Settings>>,
 }
 
 /// Classes looked through before one that nobody uses is let go.
@@ -77,7 +81,7 @@ impl Compiler {
         let object = changed.as_ref().unwrap_or(object);
         let empty = core::PodSpec::default();
         let spec = object.spec.as_ref().unwrap_or(&empty);
-        let class = class(object, spec, names, resources);
+        let class = class(object, spec, names, resources, &self.loads);
         let class = self.share(match reserve {
             None => class,
             // What its template says of reservations is meant for nobody.
@@ -108,6 +112,8 @@ impl Compiler {
             started: status.and_then(|s| s.start_time.as_ref()).map(|time| time.0.as_second()),
             is_deleting: metadata.deletion_timestamp.is_some(),
             is_preempted,
+            scheduled: since(status, "PodScheduled"),
+            initialized: since(status, "Initialized"),
             generation: metadata.generation.unwrap_or(0),
             revision: text(&metadata.resource_version),
             hint: hint(object),
@@ -142,6 +148,7 @@ fn class(
     spec: &core::PodSpec,
     names: &mut Names,
     resources: &mut ResourceTable,
+    loads: &[Arc<Settings>],
 ) -> Class {
     let none = BTreeMap::new();
     let namespace: Arc<str> = object.metadata.namespace.as_deref().unwrap_or_default().into();
@@ -159,12 +166,14 @@ fn class(
     let (pods, anti) = terms.required(affinity);
     let preferred_pods = terms.preferred(affinity);
     let spread = terms.spread(spec, pod_labels);
+    let requests = requests::of(object, resources);
+    let load = (!loads.is_empty()).then(|| PodLoad::of(object, &requests.amounts, resources, loads));
     Class {
         labels: labels.into(),
         scheduler: spec.scheduler_name.as_deref().unwrap_or("default-scheduler").into(),
         priority: spec.priority.unwrap_or(0),
         never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
-        requests: requests::of(object, resources),
+        requests,
         tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
         pinned: pinned(affinity),
         node_affinity: (!required.is_everything()).then(|| Arc::new(required)),
@@ -183,8 +192,16 @@ fn class(
         references: reservation::references(object),
         wants: reservation::wants(object),
         reserve: None,
+        load: load.map(Box::new),
         namespace,
     }
+}
+
+/// Since when a condition is true.
+fn since(status: Option<&core::PodStatus>, condition: &str) -> Option<NonZeroI64> {
+    let mut conditions = status?.conditions.iter().flatten();
+    let found = conditions.find(|known| known.type_ == condition).filter(|known| known.status == "True")?;
+    NonZeroI64::new(found.last_transition_time.as_ref()?.0.as_second())
 }
 
 fn toleration(toleration: &core::Toleration) -> Toleration {

@@ -79,6 +79,8 @@ fn about(input: &Input) -> Option<(Key, bool)> {
         Input::NodeGone { name } => ((1, String::new(), name.clone()), false),
         Input::Namespace { object } => named(2, &object.metadata),
         Input::NamespaceGone { name } => ((2, String::new(), name.clone()), false),
+        Input::NodeMetric { object } => named(4, &object.metadata),
+        Input::NodeMetricGone { name } => ((4, String::new(), name.clone()), false),
         Input::Budget { object } => named(3, &object.metadata),
         Input::BudgetGone { namespace, name } => ((3, namespace.clone(), name.clone()), false),
         Input::Workload { object } => match object {

@@ -44,7 +44,7 @@ impl<'a> Room<'a> {
         for hooks in framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
             let Some(filter) = &hooks.filter else { continue };
             match filter.demand(cycle) {
-                Demand::Nothing => {}
+                Demand::Nothing | Demand::Fixed => {}
                 // Two who want room may count it differently.
                 Demand::Room(wanted) if found.is_none() => found = Some((hooks.name, wanted)),
                 Demand::Room(_) | Demand::Anything => return None,

@@ -76,6 +76,7 @@ impl Brain for Engine {
                     Form::Data => serde_json::to_value(report).ok(),
                 }
             }
+            View::Load(name) => views::load(self, name),
             View::ExplainReservation { name, form } => {
                 let explanation = self.explain_reservation(now, name)?;
                 match form {

@@ -60,6 +60,46 @@ pub(super) fn node(engine: &Engine, name: &str) -> Option<Value> {
     }))
 }
 
+/// What load-aware scheduling has counted of a node; nothing for one that nobody has heard of. None where it is off.
+/// Spec: scheduler-reservation-loadaware B6.
+pub(super) fn load(engine: &Engine, name: &str) -> Option<Value> {
+    let cluster = engine.cluster();
+    let book = cluster.loads().books().first()?;
+    let Some(account) = cluster.row(name).and_then(|row| book.account(row)) else { return Some(json!({})) };
+    let pods = account.pods.iter().map(|(since, pod)| {
+        let metadata = json!({"namespace": pod.namespace, "name": pod.name, "uid": pod.uid});
+        json!({"timestamp": since.to_string(), "pod": {"metadata": metadata}})
+    });
+    let mut page = json!({"pods": pods.collect::<Vec<Value>>()});
+    let Some(sums) = account.sums else { return Some(page) };
+    let amounts = |amounts: &[i64]| -> BTreeMap<&str, String> {
+        let named = book.settings().names.iter().zip(amounts);
+        let text = |name: &str, units: i64| {
+            let id = cluster.resources.id(name)?;
+            Some(cluster.resources.quantity(id, units).to_string())
+        };
+        named.filter_map(|(name, units)| Some((&**name, text(name, *units)?))).collect()
+    };
+    for (key, sum) in [
+        ("prodUsage", &sums.prod_usage),
+        ("nodeDelta", &sums.node_delta),
+        ("prodDelta", &sums.prod_delta),
+        ("nodeEstimated", &sums.node_estimated),
+    ] {
+        page[key] = json!(amounts(sum));
+    }
+    for (key, pods) in [
+        ("nodeDeltaPods", &sums.node_delta_pods),
+        ("prodDeltaPods", &sums.prod_delta_pods),
+        ("nodeEstimatedPods", &sums.node_estimated_pods),
+    ] {
+        if !pods.is_empty() {
+            page[key] = json!(pods);
+        }
+    }
+    Some(page)
+}
+
 fn allowed_pods(allowed: i64, used: usize) -> usize {
     usize::try_from(allowed).unwrap_or(0).saturating_sub(used)
 }
@@ -207,4 +247,52 @@ pub(super) fn dump(engine: &Engine, now: Time) -> Value {
     let nodes: Vec<Value> =
         cluster.visited().iter().filter_map(|row| node(engine, &cluster.node(*row).name)).collect();
     json!({"time": now.to_string(), "nodes": nodes, "queue": queue(engine)})
+}
+
+#[cfg(test)]
+mod tests {
+    use koord_engine::engine::Options;
+    use koord_engine::profile::Profile;
+    use koord_engine::profile::expand::Enabled;
+    use koord_engine::profile::point::Point;
+
+    use super::*;
+
+    fn engine(profile: Profile) -> Engine {
+        let mut engine = Engine::new(&Options::new(vec![profile])).unwrap();
+        let requests = json!({"requests": {"cpu": "4"}});
+        let scheduled =
+            json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2024-01-01T12:00:00Z"}]);
+        for input in [
+            json!({"type": "node", "object": {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8"}}}}),
+            json!({"type": "nodeMetric", "object": {"metadata": {"name": "n"}, "status": {
+                "updateTime": "2024-01-01T12:00:00Z", "nodeMetric": {"nodeUsage": {"resources": {"cpu": "1"}}}}}}),
+            json!({"type": "pod", "object": {"metadata": {"name": "p", "namespace": "d", "uid": "u"},
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": requests}]},
+                "status": {"conditions": scheduled}}}),
+        ] {
+            engine.take(Time::from_seconds(1_704_110_400), serde_json::from_value(input).unwrap());
+        }
+        engine
+    }
+
+    #[test]
+    fn what_load_awareness_has_counted() {
+        assert_eq!(load(&engine(Profile::standard("s")), "n"), None, "it is off");
+        let mut profile = Profile::standard("s");
+        profile.points[Point::Filter].push(Enabled { plugin: "LoadAwareScheduling", weight: 1 });
+        let engine = engine(profile);
+        assert_eq!(load(&engine, "nobody"), Some(json!({})));
+        let expected = json!({"cpu": "3400m", "memory": "200Mi"});
+        assert_eq!(
+            load(&engine, "n"),
+            Some(json!({
+                "pods": [{"timestamp": "2024-01-01T12:00:00Z",
+                    "pod": {"metadata": {"namespace": "d", "name": "p", "uid": "u"}}}],
+                "prodUsage": {"cpu": "0", "memory": "0"},
+                "nodeDelta": expected, "prodDelta": expected, "nodeEstimated": expected,
+                "nodeDeltaPods": ["d/p"], "prodDeltaPods": ["d/p"], "nodeEstimatedPods": ["d/p"],
+            }))
+        );
+    }
 }

@@ -31,7 +31,7 @@ use crate::metrics::SchedulerMetrics;
 use crate::monitor::Monitor;
 use crate::pipeline::{self, MayWrite, Means};
 use crate::serve::{Pages, Standing};
-use crate::watches::{Wanted, Watches};
+use crate::watches::Watches;
 
 /// A leader whose term ended so long ago and who still runs is stuck.
 const WATCHDOG: Duration = Duration::from_secs(20);
@@ -143,8 +143,7 @@ async fn start_with<B: crate::brain::Brain>(
         may_write: lead.may_write(),
         extenders: extension.https,
     });
-    let wanted = Wanted { reservations: config.profiles.iter().any(Profile::reserves) };
-    let watches = Watches::new(&client, &options.gates, &kit_metrics, extension.objects, wanted);
+    let watches = Watches::new(&client, &options.gates, &kit_metrics, extension.objects, &config.profiles);
     let switches = Arc::new(Switches::new(options.debug.top_scores, options.debug.filters));
     let (wind_down, abandon) = (CancellationToken::new(), CancellationToken::new());
     let (desk, thread) = {

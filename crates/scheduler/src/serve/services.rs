@@ -9,12 +9,13 @@ use super::{Pages, only_read};
 use crate::brain::{Form, View};
 
 /// What is served, as the list of services names it.
-const ROUTES: [&str; 7] = [
+const ROUTES: [&str; 8] = [
     "/apis/v1/__services__",
     "/apis/v1/explain/pending",
     "/apis/v1/explain/pod/:namespace/:name",
     "/apis/v1/explain/reservation/:name",
     "/apis/v1/nodes/:nodeName",
+    "/apis/v1/plugins/LoadAwareScheduling/node/:nodeName",
     "/apis/v1/plugins/Reservation/nodeReservations/:nodeName",
     "/apis/v1/queue",
 ];
@@ -36,6 +37,9 @@ pub(super) async fn answer(pages: Pages, request: Request<Incoming>) -> Answer {
     let (view, missing) = match words.as_slice() {
         ["__services__"] => return json(StatusCode::OK, &json!({"GET": ROUTES})),
         ["nodes", name] => (View::Node((*name).to_owned()), format!("cannot find node {name}")),
+        ["plugins", "LoadAwareScheduling", "node", name] => {
+            (View::Load((*name).to_owned()), format!("no service {path}"))
+        }
         ["queue"] => (View::Queue, "there is no queue".to_owned()),
         ["explain", "pending"] => (View::ExplainPending(form), "nothing is explained".to_owned()),
         ["explain", "pod", namespace, name] => {

@@ -2,6 +2,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use koord_api::gate::Component;
+use koord_engine::profile::expand::Enabled;
+use koord_engine::profile::point::Point;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -53,8 +55,12 @@ impl crate::driver::Hands for Hands {
 
 /// Runs watches into a scripted engine.
 fn run(api: &FakeApi, gates: &str) -> (FakeBrain, Desk, usize, CancellationToken) {
+    run_with(api, gates, &[])
+}
+
+fn run_with(api: &FakeApi, gates: &str, profiles: &[Profile]) -> (FakeBrain, Desk, usize, CancellationToken) {
     let gates = Gates::parse(Component::Scheduler, gates).unwrap();
-    let watches = Watches::new(&api.client(), &gates, &KitMetrics::unregistered(), None, Wanted::default());
+    let watches = Watches::new(&api.client(), &gates, &KitMetrics::unregistered(), None, profiles);
     let brain = FakeBrain::default();
     let (_, outcomes) = mpsc::unbounded_channel();
     let parts = Parts {
@@ -175,9 +181,45 @@ async fn older_clusters_lack_kinds_or_serve_them_under_other_versions() {
             &Gates::parse(Component::Scheduler, "").unwrap(),
             &KitMetrics::unregistered(),
             None,
-            Wanted::default(),
+            &[],
         ),
         count,
     );
     assert_eq!(all.len(), none + 1);
+}
+
+/// The default plugins and LoadAwareScheduling.
+fn with_load() -> Profile {
+    let mut profile = Profile::standard("s");
+    profile.points[Point::Filter].push(Enabled { plugin: "LoadAwareScheduling", weight: 1 });
+    profile
+}
+
+const NODE_METRICS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_load_of_nodes_is_watched_where_it_counts() {
+    let metric = r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"1"},
+        "status":{"updateTime":"2024-01-01T12:00:00Z","nodeMetric":{"nodeUsage":{"resources":{"cpu":"3"}}}}}"#;
+    let items: &'static [(&str, &str)] = vec![(NODE_METRICS, metric)].leak();
+    let (api, streams) = server(items, &[]);
+    let (_, desk, plain, stop) = run(&api, "");
+    desk.all_listed(plain).await;
+    assert!(!api.lines().iter().any(|line| line.contains(NODE_METRICS)), "nobody asked for it");
+    stop.cancel();
+    let (brain, desk, count, stop) = run_with(&api, "", &[with_load()]);
+    assert_eq!(count, plain + 1);
+    desk.all_listed(count).await;
+    assert!(brain.with(|state| matches!(&state.taken[..], [Input::NodeMetric { .. }])));
+    while !streams.lock().unwrap().contains_key(NODE_METRICS) {
+        tokio::task::yield_now().await;
+    }
+    let gone =
+        json!({"type": "DELETED", "object": {"metadata": {"name": "n", "uid": "u", "resourceVersion": "2"}}});
+    streams.lock().unwrap()[NODE_METRICS].send(format!("{gone}\n")).unwrap();
+    let told = Input::NodeMetricGone { name: "n".into() };
+    while !brain.with(|state| state.taken.contains(&told)) {
+        desk.ask(View::Queue).await.unwrap();
+    }
+    stop.cancel();
 }

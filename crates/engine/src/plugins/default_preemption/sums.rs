@@ -8,13 +8,15 @@ use super::dry_run::reprieve;
 use super::shortlist::Victims;
 use crate::cluster::budgets::Guard;
 use crate::cluster::{Cluster, Node, Row};
-use crate::framework::PostFilterInput;
+use crate::framework::{Cycle, Demand, Filter, NodeView, PostFilterInput};
 use crate::schedule::{Lack, Room};
 
 /// Tries nodes by sums.
 pub(super) struct Sums<'a> {
     cluster: &'a Cluster,
     room: Room<'a>,
+    /// Filters that nobody's leaving would change.
+    fixed: Vec<&'a dyn Filter>,
     wanted: Vec<ResourceId>,
     /// What would be left of each of `wanted`, with the pod in its place.
     left: Vec<i64>,
@@ -26,7 +28,16 @@ impl<'a> Sums<'a> {
     pub(super) fn of(input: &PostFilterInput<'a>) -> Option<Sums<'a>> {
         let room = Room::of(input.framework, input.prepared, input.cycle, input.nominated)?;
         let wanted = room.ids().collect();
-        Some(Sums { cluster: input.cycle.cluster, room, wanted, left: Vec::new(), pods_left: 0 })
+        let asked = input.framework.filters.iter().filter(|hooks| input.prepared.is_asked(hooks.name));
+        let filters = asked.filter_map(|hooks| hooks.filter.as_deref());
+        let fixed = filters.filter(|filter| filter.demand(input.cycle) == Demand::Fixed).collect();
+        Some(Sums { cluster: input.cycle.cluster, room, fixed, wanted, left: Vec::new(), pods_left: 0 })
+    }
+
+    /// Whether the node is refused whoever leaves.
+    pub(super) fn is_hopeless(&self, cycle: &Cycle<'_>, row: Row) -> bool {
+        let node = NodeView::of(self.cluster, row);
+        self.fixed.iter().any(|filter| filter.check(cycle, &node).is_err())
     }
 
     /// As `dry_run::run`.

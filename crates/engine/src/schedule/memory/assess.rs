@@ -14,6 +14,8 @@ use crate::pod::Class;
 /// Filters and scores of one class. Numbers of plugins are places in the framework's lists.
 pub(super) struct Assessor {
     checks: Vec<(usize, Check)>,
+    /// Those that are asked after a judge: what they say is told only where no judge refuses the row.
+    late: Vec<(usize, Check)>,
     pub(super) judges: Vec<(usize, Box<dyn Judge>)>,
     /// Final scores of the row alone, with weights.
     columns: Vec<(usize, Box<dyn ColumnScore>, i64)>,
@@ -72,6 +74,7 @@ impl Assessor {
     ) -> Option<Assessor> {
         let mut assessor = Assessor {
             checks: Vec::new(),
+            late: Vec::new(),
             judges: Vec::new(),
             columns: Vec::new(),
             finals: Vec::new(),
@@ -95,11 +98,11 @@ impl Assessor {
                 FilterPart::Room(room) => Check::Room(room),
                 FilterPart::Row => Check::Row,
             };
-            // The first refusal is the one that is told; rows are checked before keys are judged.
-            if !assessor.judges.is_empty() {
-                return None;
+            // The first refusal is the one that is told.
+            match assessor.judges.is_empty() {
+                true => assessor.checks.push((at, check)),
+                false => assessor.late.push((at, check)),
             }
-            assessor.checks.push((at, check));
         }
         assessor.is_of_rows = assessor.judges.iter().all(|(_, judge)| judge.is_idle(cluster));
         assessor.add_scores(framework, cluster, class)?;
@@ -149,36 +152,16 @@ impl Assessor {
         }
     }
 
-    /// The number of the verdict of the first filter of rows that refuses this one.
+    /// The number of the verdict of the first filter of rows that refuses this one, before any judge is asked.
     pub(super) fn refusal(&mut self, framework: &Framework, cycle: &Cycle<'_>, row: Row) -> Option<u32> {
-        let columns = &cycle.cluster.columns;
         let verdicts = &mut self.verdicts;
-        self.checks.iter().find_map(|(plugin, check)| {
-            let code = match check {
-                Check::Cordoned if !columns.is_unschedulable[row.index()] => return None,
-                Check::Cordoned => 0,
-                Check::Room(room) => match room.shortage(columns, row) {
-                    0 => return None,
-                    lacking => lacking,
-                },
-                Check::Taints => match columns.taint_set[row.index()] {
-                    0 => return None,
-                    set => u64::from(set),
-                },
-                Check::Row => {
-                    return asked(framework, *plugin, cycle, row).map(|status| verdicts.number(status));
-                }
-            };
-            match verdicts.codes.get(&(*plugin, code)) {
-                Some(number) => Some(*number).filter(|number| *number != Verdicts::PASSED),
-                None => {
-                    let status = asked(framework, *plugin, cycle, row);
-                    let number = status.map_or(Verdicts::PASSED, |status| verdicts.number(status));
-                    verdicts.codes.insert((*plugin, code), number);
-                    Some(number).filter(|number| *number != Verdicts::PASSED)
-                }
-            }
-        })
+        self.checks.iter().find_map(|(plugin, check)| check.refusal(verdicts, framework, *plugin, cycle, row))
+    }
+
+    /// The same of those that are asked after a judge.
+    pub(super) fn late_refusal(&mut self, framework: &Framework, cycle: &Cycle<'_>, row: Row) -> Option<u32> {
+        let verdicts = &mut self.verdicts;
+        self.late.iter().find_map(|(plugin, check)| check.refusal(verdicts, framework, *plugin, cycle, row))
     }
 
     /// The weighted sum of scores of the row alone; none when one of them is out of bounds.
@@ -257,6 +240,7 @@ impl Assessor {
             Check::Row => false,
         };
         self.checks.iter().all(|(_, check)| is_plain(check))
+            && self.late.is_empty()
             && self.finals.is_empty()
             && self.columns.iter().all(|(_, score, _)| score.formula() != Formula::Own)
     }
@@ -300,8 +284,45 @@ impl Assessor {
     /// The row's verdict again, with the numbers of today.
     pub(super) fn told(&self, framework: &Framework, cycle: &Cycle<'_>, row: Row, number: u32) -> Status {
         let known = &self.verdicts.statuses[usize::try_from(number).unwrap_or(0)];
-        let again = self.checks.iter().find_map(|(plugin, _)| asked(framework, *plugin, cycle, row));
+        let checks = self.checks.iter().chain(&self.late);
+        let again = checks.into_iter().find_map(|(plugin, _)| asked(framework, *plugin, cycle, row));
         again.filter(|status| status.reads_like(known)).unwrap_or_else(|| known.clone())
+    }
+}
+
+impl Check {
+    /// The number of the verdict, if the row is refused.
+    fn refusal(
+        &self,
+        verdicts: &mut Verdicts,
+        framework: &Framework,
+        plugin: usize,
+        cycle: &Cycle<'_>,
+        row: Row,
+    ) -> Option<u32> {
+        let columns = &cycle.cluster.columns;
+        let code = match self {
+            Check::Cordoned if !columns.is_unschedulable[row.index()] => return None,
+            Check::Cordoned => 0,
+            Check::Room(room) => match room.shortage(columns, row) {
+                0 => return None,
+                lacking => lacking,
+            },
+            Check::Taints => match columns.taint_set[row.index()] {
+                0 => return None,
+                set => u64::from(set),
+            },
+            Check::Row => return asked(framework, plugin, cycle, row).map(|status| verdicts.number(status)),
+        };
+        match verdicts.codes.get(&(plugin, code)) {
+            Some(number) => Some(*number).filter(|number| *number != Verdicts::PASSED),
+            None => {
+                let status = asked(framework, plugin, cycle, row);
+                let number = status.map_or(Verdicts::PASSED, |status| verdicts.number(status));
+                verdicts.codes.insert((plugin, code), number);
+                Some(number).filter(|number| *number != Verdicts::PASSED)
+            }
+        }
     }
 }
 

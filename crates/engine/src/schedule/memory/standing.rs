@@ -58,6 +58,8 @@ enum Stand {
     Gone,
     Passed,
     Refused(u32),
+    /// Refused by a filter that is asked after the judges; its group tells what they say.
+    RefusedLate(u32),
 }
 
 const GONE: Place = Place { base: 0, group: 0, at: 0, standing: Stand::Gone };
@@ -67,6 +69,7 @@ const GONE: Place = Place { base: 0, group: 0, at: 0, standing: Stand::Gone };
 enum Found {
     Gone,
     Refused(u32),
+    RefusedLate(u32),
     /// With the sum of scores of the row alone.
     Passed(i64),
     /// A score is out of bounds.
@@ -257,7 +260,10 @@ impl Standing {
         };
         match refusal {
             Some(number) => Found::Refused(number),
-            None => self.assessor.base(framework, cycle, row).map_or(Found::Broken, Found::Passed),
+            None => match self.assessor.late_refusal(framework, cycle, row) {
+                Some(number) => Found::RefusedLate(number),
+                None => self.assessor.base(framework, cycle, row).map_or(Found::Broken, Found::Passed),
+            },
         }
     }
 
@@ -281,6 +287,13 @@ impl Standing {
         match found {
             Found::Gone => {}
             Found::Refused(number) => self.refuse(row, number),
+            Found::RefusedLate(number) => {
+                self.assessor.raw_key(look.framework, look.cycle, row, &mut key);
+                let group = self.group_of(&key);
+                self.refuse(row, number);
+                let place = &mut self.rows[row.index()];
+                (place.group, place.standing) = (group, Stand::RefusedLate(number));
+            }
             Found::Broken => self.is_broken = true,
             Found::Passed(base) => {
                 let node = match &self.scratch.seen {
@@ -333,7 +346,7 @@ impl Standing {
         let place = std::mem::replace(&mut self.rows[row.index()], GONE);
         match place.standing {
             Stand::Gone => {}
-            Stand::Refused(number) => self.refused[index(number)] -= 1,
+            Stand::Refused(number) | Stand::RefusedLate(number) => self.refused[index(number)] -= 1,
             Stand::Passed => {
                 let group = &mut self.groups[index(place.group)];
                 group.rows -= 1;
@@ -450,7 +463,8 @@ impl Standing {
             let number = match place.standing {
                 Stand::Gone => continue,
                 Stand::Refused(number) => number,
-                Stand::Passed => by_group[index(place.group)],
+                Stand::Passed => by_group[index(place.group)].unwrap_or(0),
+                Stand::RefusedLate(number) => by_group[index(place.group)].unwrap_or(number),
             };
             if samples.len() <= index(number) {
                 samples.resize(index(number) + 1, None);
@@ -468,21 +482,22 @@ impl Standing {
     }
 
     /// The verdict on each group that judges refuse.
-    fn group_verdicts(&mut self, framework: &Framework, cycle: &Cycle<'_>) -> Vec<u32> {
-        let mut verdicts = vec![0; self.groups.len()];
-        for (at, group) in self.groups.iter().enumerate().filter(|(_, group)| group.rows > 0) {
-            let row = group.stacks.values().flatten().next();
-            let status = row.and_then(|row| {
-                let node = NodeView::of(cycle.cluster, *row);
-                self.assessor.judges.iter().find_map(|(plugin, _)| {
-                    framework.filters.get(*plugin)?.filter.as_ref()?.check(cycle, &node).err()
-                })
-            });
-            if let Some(status) = status {
-                verdicts[at] = self.assessor.number(status);
+    fn group_verdicts(&mut self, framework: &Framework, cycle: &Cycle<'_>) -> Vec<Option<u32>> {
+        let mut samples = vec![None; self.groups.len()];
+        for (at, place) in self.rows.iter().enumerate() {
+            if matches!(place.standing, Stand::Passed | Stand::RefusedLate(_)) {
+                samples[index(place.group)].get_or_insert(Row::from_index(at));
             }
         }
-        verdicts
+        let assessor = &mut self.assessor;
+        let verdict = |row: Option<Row>| {
+            let node = NodeView::of(cycle.cluster, row?);
+            let status = assessor.judges.iter().find_map(|(plugin, _)| {
+                framework.filters.get(*plugin)?.filter.as_ref()?.check(cycle, &node).err()
+            });
+            status.map(|status| assessor.number(status))
+        };
+        samples.into_iter().map(verdict).collect()
     }
 
     /// Totals of all rows that pass, for tests. To be asked after `choose`.

@@ -1,13 +1,21 @@
 //! Attempts from memory against attempts that ask about every node, after random histories.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use koord_api::annotation::load_aware::AggregationType;
+use koord_api::duration::GoDuration;
+use koord_api::priority::PriorityClass;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::plugins::load_aware;
 use crate::plugins::registry::{self, Manner};
 use crate::profile::Profile;
+use crate::profile::args::Aggregated;
+use crate::profile::expand::Enabled;
+use crate::profile::point::Point;
 use crate::random::Random;
 use crate::schedule::Nominated;
 use crate::time::Time;
@@ -37,6 +45,9 @@ enum Step {
     Unpromise,
     Namespace { labels: u8 },
     Service { is_there: bool },
+    Metric { node: u8, cpu: u8, kind: u8 },
+    MetricGone { node: u8 },
+    Wait { seconds: u8 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -50,7 +61,57 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Unpromise),
         1 => (0..2u8).prop_map(|labels| Step::Namespace { labels }),
         1 => any::<bool>().prop_map(|is_there| Step::Service { is_there }),
+        4 => (0..NODES, 0..40u8, 0..5u8).prop_map(|(node, cpu, kind)| Step::Metric { node, cpu, kind }),
+        1 => (0..NODES).prop_map(|node| Step::MetricGone { node }),
+        1 => (0..120u8).prop_map(|seconds| Step::Wait { seconds }),
     ]
+}
+
+/// What a node uses: tenths of a core, and some of its pods.
+fn metric(node: u8, cpu: u8, kind: u8, now: Time) -> Value {
+    let usage = |cpu: u32| json!({"resources": {"cpu": format!("{}m", 100 * cpu), "memory": "3Gi"}});
+    let pod = |name: u8, priority: &str| {
+        json!({"namespace": "d", "name": format!("p{name}"), "priority": priority,
+        "podUsage": usage(1 + u32::from(name % 3))})
+    };
+    let mut object = json!({"metadata": {"name": format!("n{node}")}, "status": {"updateTime": now.to_string(),
+        "nodeMetric": {"nodeUsage": usage(u32::from(cpu)),
+            "aggregatedNodeUsages": [{"duration": "5m", "usage": {"p95": usage(u32::from(cpu / 2))}}]},
+        "podsMetric": [pod(cpu % PODS, PriorityClass::Prod.name()), pod((cpu + 1) % PODS, "")]}});
+    match kind {
+        1 => drop(object["status"].as_object_mut().unwrap().remove("updateTime")),
+        2 => drop(object["status"].as_object_mut().unwrap().remove("nodeMetric")),
+        3 => object["spec"] = json!({"metricCollectPolicy": {"reportIntervalSeconds": 1}}),
+        _ => {}
+    }
+    object
+}
+
+/// The default plugins, and the load of nodes in one way or another.
+fn with_load(kind: u8) -> Profile {
+    let mut profile = Profile::standard("default-scheduler");
+    for point in [Point::Filter, Point::Score] {
+        profile.points[point].push(Enabled { plugin: load_aware::NAME, weight: 1 });
+    }
+    let args = &mut profile.args.load_aware_scheduling;
+    let cpu = |percent: i64| BTreeMap::from([("cpu".to_owned(), percent)]);
+    match kind {
+        1 => args.enable_schedule_when_node_metrics_expired = true,
+        2 => (args.prod_usage_thresholds, args.score_according_prod_usage) = (cpu(30), true),
+        3 => {
+            args.filter_expired_node_metrics = false;
+            let kind = Some(AggregationType::P95);
+            args.aggregated = Some(Aggregated {
+                usage_thresholds: cpu(40),
+                usage_type: kind.clone(),
+                score_type: kind,
+                score_duration: Some(GoDuration::from_seconds(600)),
+                ..Aggregated::default()
+            });
+        }
+        _ => {}
+    }
+    profile
 }
 
 fn node(name: u8, zone: u8, kind: u8) -> Value {
@@ -156,12 +217,16 @@ fn pod(name: u8, template: u8, size: u8) -> Value {
 
 impl World {
     fn new() -> World {
-        let profile = Profile::standard("default-scheduler");
+        World::of(&Profile::standard("default-scheduler"))
+    }
+
+    fn of(profile: &Profile) -> World {
         let mut cluster = Cluster::default();
         cluster
             .set_default_spread("default-scheduler", &profile.args.pod_topology_spread.default_constraints);
-        let mut framework = registry::framework(&profile, Manner::default());
+        let mut framework = registry::framework(profile, Manner::default());
         framework.post_filters.clear();
+        framework.loads().for_each(|settings| cluster.follow_load(settings));
         World {
             cluster,
             framework,
@@ -219,6 +284,15 @@ impl World {
                 let object = json!({"kind": "Service", "metadata": {"name": "s", "namespace": "d"},
                     "spec": {"selector": if *is_there { json!({"app": "a"}) } else { json!({}) }}});
                 self.cluster.set_workload(&serde_json::from_value(object).unwrap());
+            }
+            Step::Metric { node, cpu, kind } => {
+                let object = metric(*node, *cpu, *kind, self.cluster.loads().now());
+                self.cluster.set_metric(&serde_json::from_value(object).unwrap());
+            }
+            Step::MetricGone { node } => drop(self.cluster.remove_metric(&format!("n{node}"))),
+            Step::Wait { seconds } => {
+                let now = self.cluster.loads().now() + Duration::from_secs(u64::from(*seconds));
+                self.cluster.pass_time(now);
             }
         }
     }
@@ -299,6 +373,19 @@ proptest! {
         let mut world = World::new();
         for name in 0..NODES {
             world.take(&Step::Node { name, zone: name % 4, kind: 0 });
+        }
+        steps.iter().for_each(|step| world.take(step));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn they_agree_where_load_counts(steps in prop::collection::vec(step(), 1..120), kind in 0..4u8) {
+        let mut world = World::of(&with_load(kind));
+        for node in 0..NODES {
+            world.take(&Step::Node { name: node, zone: node % 4, kind: 0 });
+            world.take(&Step::Metric { node, cpu: 3 * node, kind: 0 });
         }
         steps.iter().for_each(|step| world.take(step));
     }
