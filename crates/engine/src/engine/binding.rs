@@ -5,7 +5,7 @@ use std::time::Duration;
 use koord_api::duration::GoDuration;
 use koord_api::keys::pod::annotation::RESERVATION_ALLOCATED;
 
-use super::command::{self, BindPlan, Note, StatusPatch, Subject};
+use super::command::{self, BindPlan, Note, StatusPatch, Subject, Unmark};
 use super::failure::Refusal;
 use super::input::Outcome;
 use super::step::Record;
