@@ -288,7 +288,8 @@ impl Standing {
             Found::Gone => {}
             Found::Refused(number) => self.refuse(row, number),
             Found::RefusedLate(number) => {
-                self.assessor.raw_key(look.framework, look.cycle, row, &mut key);
+                let node = NodeView::of(look.cycle.cluster, row);
+                self.assessor.raw_key(look.framework, look.cycle, &node, &mut key);
                 let group = self.group_of(&key);
                 self.refuse(row, number);
                 let place = &mut self.rows[row.index()];
