@@ -81,8 +81,7 @@ fn object_name(text: &str) -> Result<String, String> {
 }
 
 fn is_name(part: &str) -> bool {
-    !part.is_empty()
-        && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c))
+    !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c))
 }
 
 /// The subcommand's own parser.

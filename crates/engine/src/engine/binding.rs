@@ -199,7 +199,8 @@ impl Engine {
     fn bind_failure(&self, uid: &str, message: String) -> String {
         let pod = self.bindings.get(uid).map(|binding| &binding.record.pod.content);
         let binder = pod.and_then(|pod| self.binder(pod));
-        let plugin = if pod.is_some_and(|pod| pod.reserves.is_some()) { "Reservation" } else { "DefaultBinder" };
+        let plugin =
+            if pod.is_some_and(|pod| pod.reserves.is_some()) { "Reservation" } else { "DefaultBinder" };
         match binder.is_some_and(|at| !self.extenders[at].terms().is_ignorable) {
             true => message,
             false => format!("running Bind plugin \"{plugin}\": {message}"),

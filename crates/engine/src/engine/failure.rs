@@ -197,13 +197,7 @@ impl Engine {
         self.commands.push(Command::PatchStatus(Box::new(patch)));
     }
 
-    fn tell_event(
-        &mut self,
-        pod: &Pod,
-        profile: queue::ProfileId,
-        reason: &'static str,
-        message: &str,
-    ) {
+    fn tell_event(&mut self, pod: &Pod, profile: queue::ProfileId, reason: &'static str, message: &str) {
         self.commands.push(Command::Tell(Box::new(Note {
             about: Subject::of(pod),
             related: None,

@@ -99,8 +99,7 @@ impl Engine {
 
     /// It has no node, or no longer.
     fn reservation_waits(&mut self, now: Time, record: &Arc<Reserved>) {
-        let is_placed =
-            self.world.cluster.held(&record.uid).is_some_and(|held| held.life == Life::Confirmed);
+        let is_placed = self.world.cluster.held(&record.uid).is_some_and(|held| held.life == Life::Confirmed);
         if is_placed {
             self.leave_node(now, &record.uid);
         }
@@ -201,8 +200,7 @@ impl Engine {
         let is_there = |pod: &&Arc<Pod>| {
             let held = cluster.held(&pod.uid);
             let is_marked = pod.uses.as_ref().is_some_and(|used| *used.uid == *uid);
-            is_marked
-                && held.is_some_and(|held| held.life == Life::Confirmed && Some(held.row) == entry.row)
+            is_marked && held.is_some_and(|held| held.life == Life::Confirmed && Some(held.row) == entry.row)
         };
         let mut sum = ResourceVector::default();
         for pod in entry.owners.iter().map(|owner| &owner.pod).filter(is_there) {

@@ -5,6 +5,7 @@ mod history;
 mod load;
 mod points;
 mod preemption;
+mod reservations;
 mod volumes;
 
 use serde_json::{Value, json};

@@ -84,9 +84,9 @@ impl Brain for Engine {
                     Form::Data => serde_json::to_value(explanation).ok(),
                 }
             }
-            View::NodeReservations(node) => serde_json::to_value(self.node_reservations(node)?)
-                .ok()
-                .map(|items| json!({"items": items})),
+            View::NodeReservations(node) => {
+                serde_json::to_value(self.node_reservations(node)?).ok().map(|items| json!({"items": items}))
+            }
             View::Resources => Some(views::resources(self).into()),
             View::Dump => Some(views::dump(self, now)),
         }

@@ -25,7 +25,8 @@ pub(super) fn encode(
             value.encode(metric.encode_family(&labels)?)?;
         }
     }
-    let help = "Resource metrics for a reservation, including allocatable, allocated, and utilization with unit";
+    let help =
+        "Resource metrics for a reservation, including allocatable, allocated, and utilization with unit";
     let name = "scheduler_reservation_resource";
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     reservations.iter().try_for_each(|reservation| amounts(&mut metric, reservation))
@@ -40,8 +41,7 @@ fn amounts(metric: &mut MetricEncoder<'_>, reservation: &ReservationGauge) -> Re
         let rows = [("allocatable", unit.name(), there), ("allocated", unit.name(), used)];
         for (kind, unit, value) in rows.into_iter().chain([("utilization", "ratio", ratio)]) {
             let name = reservation.name.as_str();
-            let labels =
-                [("type", kind), ("name", name), ("resource", resource.as_str()), ("unit", unit)];
+            let labels = [("type", kind), ("name", name), ("resource", resource.as_str()), ("unit", unit)];
             ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
         }
     }
@@ -95,9 +95,13 @@ mod tests {
 
     #[test]
     fn amounts_stay_exact() {
-        for (amount, want) in
-            [(0, 0.0), (1, 1.0), (-1, -1.0), (1 << 40, 1_099_511_627_776.0), (-(1 << 33) - 5, -8_589_934_597.0)]
-        {
+        for (amount, want) in [
+            (0, 0.0),
+            (1, 1.0),
+            (-1, -1.0),
+            (1 << 40, 1_099_511_627_776.0),
+            (-(1 << 33) - 5, -8_589_934_597.0),
+        ] {
             assert_eq!(float(amount).to_bits(), f64::to_bits(want), "{amount}");
         }
     }

@@ -186,9 +186,8 @@ async fn edit(
             return Err(Failure::Refused { code: 404, message });
         }
         let mut object: Reservation = decode_object(&raw).map_err(|error| refused(error.to_string()))?;
-        let to_value = |object: &Reservation| {
-            serde_json::to_value(object).map_err(|error| refused(error.to_string()))
-        };
+        let to_value =
+            |object: &Reservation| serde_json::to_value(object).map_err(|error| refused(error.to_string()));
         let before = to_value(&object)?;
         change(&mut object).map_err(refused)?;
         let after = to_value(&object)?;

@@ -357,3 +357,5 @@ async fn a_victim_that_cannot_go_spares_the_last() {
     assert!(scene.end().await.is_empty());
     assert!(!api.lines().iter().any(|line| line.contains("/pods/last")), "{:?}", api.lines());
 }
+
+mod reservations;

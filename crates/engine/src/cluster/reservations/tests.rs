@@ -75,15 +75,27 @@ fn owners_come_and_go() {
     assert_eq!(books.state(), (1, 3000, 5000, true), "scheduler-reservation-loadaware#A5.D1");
     let mut books = Books::new();
     books.reserve(&json!({})).pod("a", "n", cpu("3"), MARK);
-    assert_eq!((books.state(), books.requested()), ((1, 3000, 5000, true), 8000), "scheduler-reservation-loadaware#A5.D2");
+    assert_eq!(
+        (books.state(), books.requested()),
+        ((1, 3000, 5000, true), 8000),
+        "scheduler-reservation-loadaware#A5.D2"
+    );
     books.pod("a", "n", cpu("5"), MARK);
-    assert_eq!((books.state(), books.requested()), ((1, 5000, 3000, true), 8000), "scheduler-reservation-loadaware#A5.D3");
+    assert_eq!(
+        (books.state(), books.requested()),
+        ((1, 5000, 3000, true), 8000),
+        "scheduler-reservation-loadaware#A5.D3"
+    );
     books.reserve(&json!({"held": {"cpu": "4"}}));
     assert_eq!(books.state(), (1, 5000, 0, true), "scheduler-reservation-loadaware#A5.D5");
     assert_eq!(books.requested(), 5000, "scheduler-reservation-loadaware#A5.D5");
     books.reserve(&json!({}));
     books.cluster.release("a");
-    assert_eq!((books.check().state(), books.requested()), ((0, 0, 8000, true), 8000), "scheduler-reservation-loadaware#A5.D4");
+    assert_eq!(
+        (books.check().state(), books.requested()),
+        ((0, 0, 8000, true), 8000),
+        "scheduler-reservation-loadaware#A5.D4"
+    );
     books.pod("b", "", cpu("1"), MARK);
     assert_eq!(books.state().0, 0, "scheduler-reservation-loadaware#A5.D9");
     books.pod("c", "n", cpu("1"), "{");

@@ -298,8 +298,7 @@ impl Known {
     }
 
     fn is_placed(&self) -> bool {
-        !self.node.is_empty()
-            && matches!(self.phase, ReservationPhase::Available | ReservationPhase::Waiting)
+        !self.node.is_empty() && matches!(self.phase, ReservationPhase::Available | ReservationPhase::Waiting)
     }
 
     /// The first thing that is not as it should be.

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::pod::reservation::Policy;
 
 /// One reservation for metrics, as its object says.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationGauge {
     pub name: String,
     pub phase: String,

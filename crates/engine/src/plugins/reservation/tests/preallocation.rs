@@ -55,8 +55,11 @@ impl Case {
         for (name, amount, is_owner) in &self.pods {
             match is_owner {
                 true => {
-                    let over = merged(pod(&cpu(amount)), &json!({"metadata": {"labels":
-                        {"pod.koordinator.sh/is-pre-allocatable": "true"}}}));
+                    let over = merged(
+                        pod(&cpu(amount)),
+                        &json!({"metadata": {"labels":
+                        {"pod.koordinator.sh/is-pre-allocatable": "true"}}}),
+                    );
                     scene.world.place(name, "n", over);
                 }
                 false => drop(scene.fill(name, "n", cpu(amount))),
@@ -79,7 +82,8 @@ impl Case {
 
 #[test]
 fn running_pods_are_taken_in() {
-    let required = json!({"metadata": {"labels": {"scheduling.koordinator.sh/pre-allocation-required": "true"}}});
+    let required =
+        json!({"metadata": {"labels": {"scheduling.koordinator.sh/pre-allocation-required": "true"}}});
     let several = json!({"spec": {"preAllocationPolicy": {"enableMultiple": true}}});
     let wide = json!({"spec": {"preAllocationPolicy": {"mode": "Cluster"}}});
     let short = Err("1 Insufficient cpu by node");
@@ -111,8 +115,12 @@ fn running_pods_are_taken_in() {
             Err("reservation requires cluster mode pre-allocation which is disabled"),
         )
         .with(wide),
-        case("scheduler-reservation-loadaware#A11.2.Y11", &[a, ("b", "6", true), ("c", "6", false)], Ok(&["b"]))
-            .holding("6"),
+        case(
+            "scheduler-reservation-loadaware#A11.2.Y11",
+            &[a, ("b", "6", true), ("c", "6", false)],
+            Ok(&["b"]),
+        )
+        .holding("6"),
         case("scheduler-reservation-loadaware#A11.2.Y12", &[("a", "10", true), b, ("c", "2", false)], short)
             .with(several.clone()),
         case(
@@ -144,7 +152,8 @@ fn candidates_of_the_whole_cluster() {
     let ranks =
         [("c", Some("5")), ("b", None), ("a", None), ("z", Some("9")), ("n", Some("-3")), ("x", Some("abc"))];
     let marked = |label: &str, rank: Option<&str>| {
-        let rank = rank.map_or(json!({}), |rank| json!({"pod.koordinator.sh/pre-allocatable-priority": rank}));
+        let rank =
+            rank.map_or(json!({}), |rank| json!({"pod.koordinator.sh/pre-allocatable-priority": rank}));
         json!({"metadata": {"labels": {"pod.koordinator.sh/is-pre-allocatable": label}, "annotations": rank}})
     };
     for (name, rank) in ranks {

@@ -108,10 +108,38 @@ fn rated(scene: &mut Scene, pod: &Arc<Pod>) -> (Vec<i64>, Vec<i64>) {
 fn nodes_with_reservations_come_first() {
     let (small, large) = (gi("8", "16Gi"), gi("16", "32Gi"));
     for (key, first, second, raw, scores, want) in [
-        ("scheduler-reservation-loadaware#A7.7.H1", (&small, json!({})), (&large, json!({})), [50, 25, 0], [100, 50, 0], "n1"),
-        ("scheduler-reservation-loadaware#A7.7.H2", (&small, ordered("20")), (&large, ordered("10")), [50, 1000, 0], [5, 100, 0], "n2"),
-        ("scheduler-reservation-loadaware#A7.7.H3", (&small, ordered("-5")), (&large, ordered("10")), [1000, 25, 0], [100, 2, 0], "n1"),
-        ("scheduler-reservation-loadaware#A7.7.H4", (&small, ordered("0")), (&large, ordered("abc")), [50, 25, 0], [100, 50, 0], "n1"),
+        (
+            "scheduler-reservation-loadaware#A7.7.H1",
+            (&small, json!({})),
+            (&large, json!({})),
+            [50, 25, 0],
+            [100, 50, 0],
+            "n1",
+        ),
+        (
+            "scheduler-reservation-loadaware#A7.7.H2",
+            (&small, ordered("20")),
+            (&large, ordered("10")),
+            [50, 1000, 0],
+            [5, 100, 0],
+            "n2",
+        ),
+        (
+            "scheduler-reservation-loadaware#A7.7.H3",
+            (&small, ordered("-5")),
+            (&large, ordered("10")),
+            [1000, 25, 0],
+            [100, 2, 0],
+            "n1",
+        ),
+        (
+            "scheduler-reservation-loadaware#A7.7.H4",
+            (&small, ordered("0")),
+            (&large, ordered("abc")),
+            [50, 25, 0],
+            [100, 50, 0],
+            "n1",
+        ),
         // The first is too small: upstream takes its order for the node's all the same.
         (
             "scheduler-reservation-loadaware#A7.7.H5",
@@ -121,7 +149,14 @@ fn nodes_with_reservations_come_first() {
             [0, 100, 0],
             "n2",
         ),
-        ("scheduler-reservation-loadaware#A7.7.H8", (&small, ordered("5")), (&large, ordered("5")), [1000, 25, 0], [100, 2, 0], "n1"),
+        (
+            "scheduler-reservation-loadaware#A7.7.H8",
+            (&small, ordered("5")),
+            (&large, ordered("5")),
+            [1000, 25, 0],
+            [100, 2, 0],
+            "n1",
+        ),
     ] {
         let mut scene = Scene::new(&ReservationArgs::default());
         scene.node("n1", "32").node("n2", "32").node("n3", "32");

@@ -181,13 +181,49 @@ fn exact_amounts() {
             names(json!(["cpu", "memory"])),
             true,
         ),
-        ("scheduler-reservation-loadaware#A1.2.E3", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!(["cpu"])), false),
+        (
+            "scheduler-reservation-loadaware#A1.2.E3",
+            json!({"cpu": "4"}),
+            json!({"cpu": "8"}),
+            names(json!(["cpu"])),
+            false,
+        ),
         // Upstream ends with yes at the name that both lack.
-        ("scheduler-reservation-loadaware#A1.2.E4", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!([gpu, "cpu"])), false),
-        ("scheduler-reservation-loadaware#A1.2.E5", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!(["cpu", gpu])), false),
-        ("scheduler-reservation-loadaware#A1.2.E6", json!({"cpu": "4"}), json!({"cpu": "4", "nvidia.com/gpu": "1"}), names(json!([gpu])), false),
-        ("scheduler-reservation-loadaware#A1.2.E7", json!({"cpu": "4"}), json!({"cpu": "8"}), names(json!([])), true),
-        ("scheduler-reservation-loadaware#A1.2.E7", json!({"cpu": "4"}), json!({"cpu": "8"}), json!({}), true),
+        (
+            "scheduler-reservation-loadaware#A1.2.E4",
+            json!({"cpu": "4"}),
+            json!({"cpu": "8"}),
+            names(json!([gpu, "cpu"])),
+            false,
+        ),
+        (
+            "scheduler-reservation-loadaware#A1.2.E5",
+            json!({"cpu": "4"}),
+            json!({"cpu": "8"}),
+            names(json!(["cpu", gpu])),
+            false,
+        ),
+        (
+            "scheduler-reservation-loadaware#A1.2.E6",
+            json!({"cpu": "4"}),
+            json!({"cpu": "4", "nvidia.com/gpu": "1"}),
+            names(json!([gpu])),
+            false,
+        ),
+        (
+            "scheduler-reservation-loadaware#A1.2.E7",
+            json!({"cpu": "4"}),
+            json!({"cpu": "8"}),
+            names(json!([])),
+            true,
+        ),
+        (
+            "scheduler-reservation-loadaware#A1.2.E7",
+            json!({"cpu": "4"}),
+            json!({"cpu": "8"}),
+            json!({}),
+            true,
+        ),
     ] {
         let mut scene = Scene::new(&ReservationArgs::default());
         scene.node_of("n", json!({"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "8"}), json!({}));
@@ -211,8 +247,18 @@ fn owners() {
     };
     let other = plain("p9", "d", json!({"app": "y"}));
     for (key, owners, pod, want) in [
-        ("scheduler-reservation-loadaware#A1.1.O1", json!([{"object": {"name": "p0", "namespace": "d"}}]), plain("p0", "d", json!({})), true),
-        ("scheduler-reservation-loadaware#A1.1.O2", json!([{"object": {"name": "p0"}}, app]), plain("p9", "d", json!({"app": "x"})), true),
+        (
+            "scheduler-reservation-loadaware#A1.1.O1",
+            json!([{"object": {"name": "p0", "namespace": "d"}}]),
+            plain("p0", "d", json!({})),
+            true,
+        ),
+        (
+            "scheduler-reservation-loadaware#A1.1.O2",
+            json!([{"object": {"name": "p0"}}, app]),
+            plain("p9", "d", json!({"app": "x"})),
+            true,
+        ),
         (
             "scheduler-reservation-loadaware#A1.1.O3",
             json!([{"object": {"namespace": "d"}, "labelSelector": {"matchLabels": {"app": "x"}}}]),
@@ -225,12 +271,32 @@ fn owners() {
         ("scheduler-reservation-loadaware#A1.1.O7", json!([bad]), other.clone(), false),
         ("scheduler-reservation-loadaware#A1.1.O8", json!([{}]), other.clone(), true),
         ("scheduler-reservation-loadaware#A1.1.O9", json!([{"labelSelector": {}}]), other.clone(), true),
-        ("scheduler-reservation-loadaware#A1.1.O10", json!([app, bad]), plain("p", "d", json!({"app": "x"})), false),
+        (
+            "scheduler-reservation-loadaware#A1.1.O10",
+            json!([app, bad]),
+            plain("p", "d", json!({"app": "x"})),
+            false,
+        ),
         ("scheduler-reservation-loadaware#A1.1.O11", json!([{"controller": {}}]), other.clone(), false),
         ("scheduler-reservation-loadaware#A1.1.O12", json!([{"controller": {}}]), owned(json!(true)), true),
-        ("scheduler-reservation-loadaware#A1.1.O13", json!([{"controller": {"controller": false}}]), owned(json!(null)), false),
-        ("scheduler-reservation-loadaware#A1.1.O14", json!([{"object": {"name": "p9", "apiVersion": "v1"}}]), other.clone(), true),
-        ("scheduler-reservation-loadaware#A1.1.O15", json!([{"object": {"name": "p9", "kind": "Node"}}]), other.clone(), true),
+        (
+            "scheduler-reservation-loadaware#A1.1.O13",
+            json!([{"controller": {"controller": false}}]),
+            owned(json!(null)),
+            false,
+        ),
+        (
+            "scheduler-reservation-loadaware#A1.1.O14",
+            json!([{"object": {"name": "p9", "apiVersion": "v1"}}]),
+            other.clone(),
+            true,
+        ),
+        (
+            "scheduler-reservation-loadaware#A1.1.O15",
+            json!([{"object": {"name": "p9", "kind": "Node"}}]),
+            other.clone(),
+            true,
+        ),
         ("scheduler-reservation-loadaware#A1.1.O16", json!([{"object": {}}]), other, true),
     ] {
         let mut scene = Scene::new(&ReservationArgs::default());
@@ -296,7 +362,12 @@ fn what_users_are_told() {
             ],
         ),
         ("scheduler-reservation-loadaware#A7.5.T4", vec![], false, vec![]),
-        ("scheduler-reservation-loadaware#A7.5.T5", vec![], true, vec!["0 Reservation(s) matched owner total"]),
+        (
+            "scheduler-reservation-loadaware#A7.5.T5",
+            vec![],
+            true,
+            vec!["0 Reservation(s) matched owner total"],
+        ),
         (
             "scheduler-reservation-loadaware#A7.5.T6",
             vec![(
@@ -353,7 +424,11 @@ fn labels_of_reservations_are_indexed() {
         ("scheduler-reservation-loadaware#A14.X1", json!({"pool": "a"}), Some(vec!["r1", "r3"])),
         ("scheduler-reservation-loadaware#A14.X2", json!({"pool": "zzz"}), Some(vec![])),
         ("scheduler-reservation-loadaware#A14.X3", json!({"job-9": "j"}), Some(vec!["r1", "r2"])),
-        ("scheduler-reservation-loadaware#A14.X4", json!({"pool": "a", "job-1": "j"}), Some(vec!["r1", "r2"])),
+        (
+            "scheduler-reservation-loadaware#A14.X4",
+            json!({"pool": "a", "job-1": "j"}),
+            Some(vec!["r1", "r2"]),
+        ),
         ("scheduler-reservation-loadaware#A14.X5", json!({"tenant": "1"}), Some(vec![])),
         ("scheduler-reservation-loadaware#A14.X6", json!({"tenant-q": "1"}), Some(vec!["r3"])),
         ("scheduler-reservation-loadaware#A14.X7", json!({"other": "1"}), None),
