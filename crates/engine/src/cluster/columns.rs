@@ -2,7 +2,7 @@
 
 use koord_api::resource::{ResourceId, ResourceTable, ResourceVector};
 
-use super::reservations::Counted;
+use super::reservations::{Counted, Overdrawn};
 use super::{Node, Row};
 use crate::requests::Requests;
 
@@ -20,6 +20,8 @@ pub struct Columns {
     /// Requests as scoring counts them.
     pub nonzero_cpu: Vec<i64>,
     pub nonzero_memory: Vec<i64>,
+    /// What scoring takes off what is requested: see `Counted`.
+    pub overdrawn: Vec<Overdrawn>,
     /// The lowest priority of a pod on the row; the highest there is without pods. Where it is no lower than a pod's
     /// own, that pod need not look for anyone to take away.
     pub lowest_priority: Vec<i32>,
@@ -73,6 +75,7 @@ impl Columns {
         self.taint_set.push(0);
         self.nonzero_cpu.push(0);
         self.nonzero_memory.push(0);
+        self.overdrawn.push(Overdrawn::default());
         self.lowest_priority.push(i32::MAX);
         for amounts in [&mut self.cpu, &mut self.memory, &mut self.storage, &mut self.pods] {
             amounts.grow();
@@ -118,6 +121,7 @@ impl Columns {
         self.clear_node(row);
         let at = row.index();
         (self.nonzero_cpu[at], self.nonzero_memory[at]) = (0, 0);
+        self.overdrawn[at] = Overdrawn::default();
         self.lowest_priority[at] = i32::MAX;
         for amounts in self.all_mut() {
             amounts.requested[at] = 0;
@@ -139,6 +143,8 @@ impl Columns {
         self.add_amounts(row, &counted.amounts, times, table);
         self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(counted.nonzero_cpu_milli * times);
         self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(counted.nonzero_memory * times);
+        self.overdrawn[at].cpu_milli += counted.overdrawn.cpu_milli * times;
+        self.overdrawn[at].memory += counted.overdrawn.memory * times;
     }
 
     /// An amount of pods that somebody asks for is no resource of a node: pods are counted one by one.
@@ -149,6 +155,12 @@ impl Columns {
                 amounts.requested[at] = amounts.requested[at].saturating_add(units.saturating_mul(times));
             }
         }
+    }
+
+    /// What is requested of a resource on a row as scoring counts it.
+    pub fn scored(&self, amounts: &Amounts, id: ResourceId, row: Row) -> i64 {
+        let overdrawn = self.overdrawn[row.index()].of(id);
+        amounts.requested[row.index()].saturating_sub(overdrawn)
     }
 
     /// What is requested on a row, pods left out.

@@ -92,11 +92,15 @@ impl Cluster {
             let (asked, used) = (sum.counted.amounts.get(*id), sum.allocated.get(*id));
             sum.counted.amounts.set(*id, asked - used.min(record.allocatable.get(*id)).min(asked));
         }
+        let allocated = sum.allocated.clone();
+        let over = |id: ResourceId| (allocated.get(id) - record.allocatable.get(id)).max(0);
         if record.names.contains(&ResourceId::CPU) {
-            sum.counted.nonzero_cpu_milli -= nonzero.0.min(sum.counted.nonzero_cpu_milli);
+            sum.counted.nonzero_cpu_milli -= nonzero.0;
+            sum.counted.overdrawn.cpu_milli = over(ResourceId::CPU);
         }
         if record.names.contains(&ResourceId::MEMORY) {
-            sum.counted.nonzero_memory -= nonzero.1.min(sum.counted.nonzero_memory);
+            sum.counted.nonzero_memory -= nonzero.1;
+            sum.counted.overdrawn.memory = over(ResourceId::MEMORY);
         }
         Some(sum)
     }

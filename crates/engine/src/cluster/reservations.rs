@@ -67,6 +67,25 @@ pub struct Counted {
     pub amounts: ResourceVector,
     pub nonzero_cpu_milli: i64,
     pub nonzero_memory: i64,
+    /// What scoring takes off the sums beside it: what owners of a reservation use beyond what it holds.
+    pub overdrawn: Overdrawn,
+}
+
+/// Amounts of cpu and memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overdrawn {
+    pub cpu_milli: i64,
+    pub memory: i64,
+}
+
+impl Overdrawn {
+    pub fn of(self, id: ResourceId) -> i64 {
+        match id {
+            ResourceId::CPU => self.cpu_milli,
+            ResourceId::MEMORY => self.memory,
+            _ => 0,
+        }
+    }
 }
 
 /// All reservations.
@@ -287,11 +306,16 @@ impl Entry {
             let taken = allocated.get(*id).clamp(0, held);
             counted.amounts.set(*id, requests.amounts.get(*id).saturating_sub(taken));
         }
+        // Nodes are scored as upstream does, which gives all back that owners use. Whether a pod fits must not be decided
+        // by that: the node would have to have more than it has.
+        let over = |id: ResourceId| allocated.get(id).saturating_sub(self.record.allocatable.get(id)).max(0);
         if self.record.counts(ResourceId::CPU) {
-            counted.nonzero_cpu_milli -= nonzero.0.clamp(0, requests.nonzero_cpu_milli.max(0));
+            counted.nonzero_cpu_milli = counted.nonzero_cpu_milli.saturating_sub(nonzero.0);
+            counted.overdrawn.cpu_milli = over(ResourceId::CPU);
         }
         if self.record.counts(ResourceId::MEMORY) {
-            counted.nonzero_memory -= nonzero.1.clamp(0, requests.nonzero_memory.max(0));
+            counted.nonzero_memory = counted.nonzero_memory.saturating_sub(nonzero.1);
+            counted.overdrawn.memory = over(ResourceId::MEMORY);
         }
         counted
     }
@@ -313,6 +337,7 @@ impl Counted {
             amounts: requests.amounts.clone(),
             nonzero_cpu_milli: requests.nonzero_cpu_milli,
             nonzero_memory: requests.nonzero_memory,
+            overdrawn: Overdrawn::default(),
         }
     }
 
@@ -331,6 +356,8 @@ impl Counted {
         let add = |sum: &mut i64, by: i64| *sum = sum.saturating_add(by.saturating_mul(times));
         add(&mut self.nonzero_cpu_milli, other.nonzero_cpu_milli);
         add(&mut self.nonzero_memory, other.nonzero_memory);
+        add(&mut self.overdrawn.cpu_milli, other.overdrawn.cpu_milli);
+        add(&mut self.overdrawn.memory, other.overdrawn.memory);
     }
 }
 

@@ -152,6 +152,13 @@ impl<'a> NodeView<'a> {
         }
     }
 
+    /// What is requested of a resource as scoring counts it.
+    pub fn scored(&self, id: ResourceId) -> i64 {
+        let supposed = self.delta.map_or(0, |delta| delta.sums.overdrawn.of(id));
+        let overdrawn = self.cluster.columns.overdrawn[self.row.index()].of(id).saturating_add(supposed);
+        self.requested(id).saturating_sub(overdrawn)
+    }
+
     pub fn nonzero_cpu_milli(&self) -> i64 {
         self.cluster.columns.nonzero_cpu[self.row.index()]
             + self.delta.map_or(0, |delta| delta.sums.nonzero_cpu_milli)

@@ -43,6 +43,8 @@ struct Key {
     nonzero: [i64; 2],
     taint_set: u32,
     is_unschedulable: bool,
+    /// Scores are not of what is requested.
+    overdrawn: [i64; 2],
 }
 
 #[derive(Default)]
@@ -93,6 +95,7 @@ impl Key {
             nonzero: [columns.nonzero_cpu[at], columns.nonzero_memory[at]],
             taint_set: columns.taint_set[at],
             is_unschedulable: columns.is_unschedulable[at],
+            overdrawn: [columns.overdrawn[at].cpu_milli, columns.overdrawn[at].memory],
         }
     }
 
@@ -220,7 +223,7 @@ impl Alike {
         }
         let (state, summary) = (&mut self.states[index(id)], &mut self.summaries[block]);
         state.key = Some(key);
-        state.is_odd = !key.amounts().are_regular();
+        state.is_odd = !key.amounts().are_regular() || key.overdrawn != [0, 0];
         summary.odd += usize::from(state.is_odd);
         summary.marked += usize::from(key.is_marked());
         if !state.is_odd && key.has_room_for_pods() {
