@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::tape::Tape;
 
-pub const STANDARD: &str = "default-scheduler";
-pub const OURS: &str = "koord-scheduler";
+pub(crate) const STANDARD: &str = "default-scheduler";
+pub(crate) const OURS: &str = "koord-scheduler";
 
 const NAMESPACES: [&str; 3] = ["default", "team-a", ""];
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -56,14 +56,14 @@ const MANY: usize = 1000;
 
 /// Makes objects, and few of the huge ones.
 #[derive(Default)]
-pub struct Maker {
+pub(crate) struct Maker {
     revision: u64,
     huge: u32,
 }
 
 impl Maker {
     /// What a line of this kind says; none when it is none.
-    pub fn input(&mut self, kind: u8, tape: &mut Tape<'_>) -> Option<Input> {
+    pub(crate) fn input(&mut self, kind: u8, tape: &mut Tape<'_>) -> Option<Input> {
         let value = match kind {
             b'p' => json!({"type": "pod", "object": self.pod(tape, false)}),
             b'P' => json!({"type": "pod", "object": self.pod(tape, true)}),
@@ -97,7 +97,7 @@ impl Maker {
         serde_json::from_value(value).ok()
     }
 
-    pub fn pod_name(&self, tape: &mut Tape<'_>) -> (String, String) {
+    pub(crate) fn pod_name(&self, tape: &mut Tape<'_>) -> (String, String) {
         let number = tape.below(16);
         (NAMESPACES[usize::from(number % 5 == 4)].to_owned(), format!("p{number}"))
     }

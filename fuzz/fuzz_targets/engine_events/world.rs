@@ -27,7 +27,7 @@ const RECOUNTED_EVERY: usize = 8;
 const REST_SECONDS: i64 = 400;
 
 /// Plays these lines to an engine.
-pub fn play(data: &[u8]) {
+pub(crate) fn play(data: &[u8]) {
     let mut world = World::new();
     for (number, line) in data.split(|byte| *byte == b'\n').take(LINES_MAX).enumerate() {
         world.happen(line);
@@ -267,6 +267,14 @@ fn outcome(command: &Command, is_good: bool) -> Option<(String, Outcome)> {
             order.preemptor.uid.to_string(),
             if is_good { Outcome::Preempted } else { Outcome::PreemptFailed { message: message() } },
         ),
-        Command::PatchStatus(_) | Command::Tell(_) | Command::Warn(_) => return None,
+        Command::WriteReservation(write) => (
+            write.uid.to_string(),
+            if is_good { Outcome::Written } else { Outcome::WriteFailed { message: message() } },
+        ),
+        Command::PatchStatus(_)
+        | Command::Unmark(_)
+        | Command::DeleteReservation { .. }
+        | Command::Tell(_)
+        | Command::Warn(_) => return None,
     })
 }

@@ -22,6 +22,7 @@ impl Engine {
     pub fn step(&mut self, now: Time) -> Option<Attempted> {
         self.observe(now);
         self.pass_time(now);
+        self.keep_reservations(now);
         let record = self.queue.pop(&self.world, now)?;
         let profile = usize::from(record.pod.profile.0);
         self.world.frameworks[profile].timing.open();
@@ -73,7 +74,7 @@ impl Engine {
             is_warning: true,
             reason: "FailedScheduling",
             action: "Scheduling",
-            note: format!("skip schedule deleting pod: {}", attempted.pod.key),
+            note: format!("skip schedule deleting pod: {}", attempted.pod.name()),
         })));
     }
 
@@ -94,7 +95,8 @@ impl Engine {
             now,
             // Dumps tell of every node, which memory does not.
             memory: self.memories.get_mut(usize::from(record.pod.profile.0)).filter(|_| !self.dumps.are_on()),
-            extenders: &mut self.extenders,
+            // Nobody else knows the pod of a Reservation.
+            extenders: if pod.reserves.is_some() { &mut [] } else { &mut self.extenders },
         };
         attempt.run(cluster, pod)
     }

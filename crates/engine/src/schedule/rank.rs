@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Framework, Ties};
 use crate::cluster::Row;
 use crate::framework::timing::word;
-use crate::framework::{Code, Cycle, PluginName, Score, Status};
+use crate::framework::{Code, Cycle, NodeView, PluginName, Restored, Score, Status};
 use crate::random::Random;
 
 /// The weighted sum of all scores, one for each row.
@@ -31,6 +31,13 @@ pub(super) fn rate(
     for (name, plugin, weight) in active {
         let begun = timing.begin_plugin();
         plugin.rate(cycle, rows, &mut scores);
+        if let Some(restored) = cycle.get::<Restored>() {
+            for (row, score) in rows.iter().zip(&mut scores) {
+                if let Some(delta) = restored.on(*row) {
+                    *score = plugin.score(cycle, &NodeView::supposing(cycle.cluster, *row, delta));
+                }
+            }
+        }
         timing.end_plugin(begun, "Score", name, Code::Success.word());
         timing.asked(name, "Score", rows.len());
         let begun = timing.begin_plugin();

@@ -14,7 +14,7 @@ use super::assess::Assessor;
 use crate::cluster::{Cluster, Row};
 use crate::framework::hooks::normalize_by_max;
 use crate::framework::parts::Normal;
-use crate::framework::{Cycle, NodeView, Sieve};
+use crate::framework::{Cycle, Delta, NodeView, Sieve, restored};
 use crate::hash::QuickMap;
 use crate::pod::Class;
 use crate::random::Random;
@@ -25,6 +25,8 @@ pub(super) struct Standing {
     pub(super) assessor: Assessor,
     /// Filters that had nothing to say when this was made.
     pub(super) skipped: u128,
+    /// Whether pods of the class look through others on some nodes.
+    pub(super) is_restored: bool,
     /// How far the logs of rows and of promises have been read.
     read_to: u64,
     promises_read_to: u64,
@@ -99,6 +101,8 @@ const GROUPS_PER_ROW_MAX: usize = 2;
 #[derive(Default)]
 struct Scratch {
     key: Vec<i64>,
+    /// What the row at hand looks like to the pod, where that is not as it is counted.
+    seen: Option<Delta>,
     /// Groups that have rows and pass.
     groups: Vec<u32>,
     keys: Vec<u32>,
@@ -121,11 +125,12 @@ pub(super) enum Outcome {
 }
 
 impl Standing {
-    pub(super) fn new(class: &Arc<Class>, assessor: Assessor, skipped: u128) -> Standing {
+    pub(super) fn new(class: &Arc<Class>, assessor: Assessor, skipped: u128, is_restored: bool) -> Standing {
         Standing {
             class: class.clone(),
             assessor,
             skipped,
+            is_restored,
             read_to: u64::MAX,
             promises_read_to: 0,
             rows: Vec::new(),
@@ -145,6 +150,7 @@ impl Standing {
             && promises.nominated.changes().since(self.promises_read_to).is_some()
             && self.groups.len() <= 64 + GROUPS_PER_ROW_MAX * self.rows.len()
             && self.assessor.is_current(cluster)
+            && !(self.is_restored && self.assessor.are_judging(cluster))
     }
 
     /// Whether no row has been looked at yet.
@@ -183,7 +189,8 @@ impl Standing {
     fn look_at_all(&mut self, look: &mut Look<'_, '_, '_>) {
         let rows = look.cycle.cluster.columns.rows();
         self.rows.resize(rows, GONE);
-        match look.states.filter(|_| self.assessor.is_of_states()) {
+        // What a pod sees of a node is worked out for the row alone.
+        match look.states.filter(|_| self.assessor.is_of_states() && !self.is_restored) {
             None => (0..rows).map(Row::from_index).for_each(|row| self.look_at(look, row)),
             Some(states) => states.alike_rows().for_each(|rows| self.look_at_alike(look, rows)),
         }
@@ -232,11 +239,35 @@ impl Standing {
         }
     }
 
-    /// What there is to say of a row by itself.
+    /// What a row looks like to the pod, into the scratch. True when that is not as it is counted.
+    fn see(&mut self, look: &Look<'_, '_, '_>, row: Row) -> bool {
+        let is_node = look.cycle.cluster.columns.is_real[row.index()];
+        let seen =
+            (self.is_restored && is_node).then(|| restored::seen(&look.framework.restores, look.cycle, row));
+        self.scratch.seen = seen.flatten();
+        self.scratch.seen.is_some()
+    }
+
     fn find(&mut self, look: &mut Look<'_, '_, '_>, row: Row) -> Found {
+        self.see(look, row);
+        self.find_seen(look, row)
+    }
+
+    /// What there is to say of a row by itself, as the pod sees it.
+    fn find_seen(&mut self, look: &mut Look<'_, '_, '_>, row: Row) -> Found {
         let Look { framework, cycle, promises, .. } = look;
         if !cycle.cluster.columns.is_real[row.index()] {
             return Found::Gone;
+        }
+        if let Some(seen) = &self.scratch.seen {
+            if promises.matter_to(row) {
+                self.judged_once.push(row);
+            }
+            if let Err(status) = promises.check_seen(row, seen) {
+                return Found::Refused(self.assessor.number(status));
+            }
+            let node = NodeView::supposing(cycle.cluster, row, seen);
+            return self.assessor.base_seen(framework, cycle, &node).map_or(Found::Broken, Found::Passed);
         }
         let is_promised = promises.matter_to(row) && self.assessor.is_of_rows();
         if !is_promised && let Some(base) = self.assessor.quick_base(&cycle.cluster.columns, row) {
@@ -279,7 +310,8 @@ impl Standing {
             Found::Gone => {}
             Found::Refused(number) => self.refuse(row, number),
             Found::RefusedLate(number) => {
-                self.assessor.raw_key(look.framework, look.cycle, row, &mut key);
+                let node = NodeView::of(look.cycle.cluster, row);
+                self.assessor.raw_key(look.framework, look.cycle, &node, &mut key);
                 let group = self.group_of(&key);
                 self.refuse(row, number);
                 let place = &mut self.rows[row.index()];
@@ -287,7 +319,11 @@ impl Standing {
             }
             Found::Broken => self.is_broken = true,
             Found::Passed(base) => {
-                self.assessor.raw_key(look.framework, look.cycle, row, &mut key);
+                let node = match &self.scratch.seen {
+                    Some(seen) => NodeView::supposing(look.cycle.cluster, row, seen),
+                    None => NodeView::of(look.cycle.cluster, row),
+                };
+                self.assessor.raw_key(look.framework, look.cycle, &node, &mut key);
                 let group = self.group_of(&key);
                 self.put_in([row], group, base);
             }
