@@ -232,7 +232,10 @@ async fn horizontal_scaling(place: &Place) -> Result<()> {
     })
     .await?;
     let node: Value = scene.ours.get("/apis/v1/plugins/Reservation/nodeReservations/scale-0").await?;
-    ensure!(node["items"][0]["name"] == "scale" && node["items"][0]["allocatePolicy"] == "Restricted", "{node}");
+    ensure!(
+        node["items"][0]["name"] == "scale" && node["items"][0]["allocatePolicy"] == "Restricted",
+        "{node}"
+    );
     let nodes: Api<Node> = Api::all(place.client.clone());
     nodes.delete("scale-0", &DeleteParams::default()).await?;
     scene.phase("scale", ReservationPhase::Failed).await?;
@@ -246,8 +249,14 @@ async fn pre_allocation(place: &Place) -> Result<()> {
     create(place, [scene.owner("pre-running", "3", false)]).await?;
     all_placed(place, "pre", 1).await?;
     // Restricted: the running owner is taken in.
-    scene.reserve("pre", "3", json!({"preAllocation": true, "allocatePolicy": "Restricted",
-        "allocateOnce": false})).await?;
+    scene
+        .reserve(
+            "pre",
+            "3",
+            json!({"preAllocation": true, "allocatePolicy": "Restricted",
+        "allocateOnce": false}),
+        )
+        .await?;
     let held = scene.phase("pre", ReservationPhase::Available).await?;
     ensure!(held.node_name() == Some("pre-0"), "{held:?}");
     eventually("the running pod is its owner", async || {
@@ -288,7 +297,10 @@ async fn what_cannot_be_placed_is_told(place: &Place) -> Result<()> {
     let regarding = event.regarding.context("what it is about")?;
     ensure!(regarding.kind.as_deref() == Some("Reservation"), "{regarding:?}");
     let explained = scene.ours.get("/apis/v1/explain/reservation/told").await?;
-    ensure!(explained["isReservation"] == true && explained["state"]["name"] == "unschedulable", "{explained}");
+    ensure!(
+        explained["isReservation"] == true && explained["state"]["name"] == "unschedulable",
+        "{explained}"
+    );
     scene.reservations.delete("told", &DeleteParams::default()).await?;
     scene.end().await;
     Ok(())
