@@ -234,7 +234,13 @@ impl Engine {
     /// When to send a tick though nothing else happens; none when nothing waits for the time.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         let opening = self.world.cluster.next_opening().filter(|_| self.queue.pending().unschedulable > 0);
-        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).chain(opening).chain(self.keeper.next()).min()
+        self.queue
+            .next_wake(now)
+            .into_iter()
+            .chain(self.next_expiry())
+            .chain(opening)
+            .chain(self.keeper.next())
+            .min()
     }
 
     /// Whether `step` has something to try.

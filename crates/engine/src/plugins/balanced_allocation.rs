@@ -69,7 +69,8 @@ impl ColumnScore for Balance {
     fn score(&self, columns: &Columns, row: Row) -> i64 {
         let fraction = |(id, asked, is_scalar): &(ResourceId, i64, bool)| {
             let amounts = columns.amounts(*id)?;
-            let (allocatable, requested) = (amounts.allocatable[row.index()], columns.scored(amounts, *id, row));
+            let (allocatable, requested) =
+                (amounts.allocatable[row.index()], columns.scored(amounts, *id, row));
             if allocatable <= 0 || *asked == 0 && *is_scalar {
                 return None;
             }

@@ -7,8 +7,8 @@ use koord_api::selector::{NodeSelector, PreferredTerms};
 use super::{
     balanced_allocation, default_preemption, dynamic_resources, image_locality, inter_pod_affinity,
     load_aware, node_affinity, node_name, node_ports, node_resources_fit, node_resources_fit_plus,
-    node_unschedulable, node_volume_limits, pod_topology_spread, reservation, scarce_resource_avoidance, scheduling_gates,
-    scheduling_hint, taint_toleration, volume_binding, volume_restrictions, volume_zone,
+    node_unschedulable, node_volume_limits, pod_topology_spread, reservation, scarce_resource_avoidance,
+    scheduling_gates, scheduling_hint, taint_toleration, volume_binding, volume_restrictions, volume_zone,
 };
 use crate::framework::{Hooks, PluginName};
 use crate::profile::Profile;

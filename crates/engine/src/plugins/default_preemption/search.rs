@@ -111,7 +111,8 @@ impl Search<'_> {
         };
         // What owners leave goes back to their reservations, which sums do not know.
         let is_shared = input.cycle.cluster.reservations().are_on(row);
-        let Some(sums) = sums.as_mut().filter(|sums| !is_shared && !sums.is_hopeless(input.cycle, row)) else {
+        let Some(sums) = sums.as_mut().filter(|sums| !is_shared && !sums.is_hopeless(input.cycle, row))
+        else {
             return by_filters(guard, victims);
         };
         let Err(lack) = sums.run(row, lower, guard, victims) else { return Ok(()) };
