@@ -87,6 +87,10 @@ pub enum View {
     },
     /// The reservations on a node.
     NodeReservations(String),
+    /// How reservations are found by labels, with their names or not.
+    ReservationIndex {
+        with_names: bool,
+    },
     /// Requests of all pods, for `/metrics/resources`.
     Resources,
     /// Everything, for the log.

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod ours;
+mod reservation;
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,8 @@ async fn check_all(place: &Place) -> Result<()> {
     what_cannot_fit_is_told(place).await.context("what cannot fit is told")?;
     victims_make_room(place).await.context("victims make room")?;
     a_restart_loses_nothing(place).await.context("a restart loses nothing")?;
-    another_takes_over(place).await.context("another takes over")
+    another_takes_over(place).await.context("another takes over")?;
+    reservation::check_all(place).await.context("reservations")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,11 +33,16 @@ impl Drop for Own {
 impl Ours {
     /// Schedules pods that ask for `name`, while it holds `lease`.
     pub(crate) async fn start(place: &Place, name: &str, lease: &str) -> Result<Ours> {
+        Ours::start_with(place, name, lease, "").await
+    }
+
+    /// The same, with more in its profile, as YAML within braces.
+    pub(crate) async fn start_with(place: &Place, name: &str, lease: &str, more: &str) -> Result<Ours> {
         let text = format!(
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
              leaderElection: {{leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms, \
              resourceName: {lease}, resourceNamespace: kube-system}}\n\
-             clientConnection: {{qps: -1}}\nprofiles: [{{schedulerName: {name}}}]\n"
+             clientConnection: {{qps: -1}}\nprofiles: [{{schedulerName: {name}, {more}}}]\n"
         );
         let Request::Run(mut options) = flags::parse(["--port=0", "--secure-port=0"])? else {
             bail!("flags")

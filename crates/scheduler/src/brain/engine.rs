@@ -87,6 +87,9 @@ impl Brain for Engine {
             View::NodeReservations(node) => {
                 serde_json::to_value(self.node_reservations(node)?).ok().map(|items| json!({"items": items}))
             }
+            View::ReservationIndex { with_names } => {
+                serde_json::to_value(self.selector_index(*with_names)).ok()
+            }
             View::Resources => Some(views::resources(self).into()),
             View::Dump => Some(views::dump(self, now)),
         }

@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use koord_engine::profile::Profile;
 use koord_kit::client::ClientError;
 use koord_kit::events::{EventType, Flavour, Note, recorder};
 use koord_kit::http::{Check, Health};

@@ -9,7 +9,7 @@ use super::{Pages, only_read};
 use crate::brain::{Form, View};
 
 /// What is served, as the list of services names it.
-const ROUTES: [&str; 8] = [
+const ROUTES: [&str; 9] = [
     "/apis/v1/__services__",
     "/apis/v1/explain/pending",
     "/apis/v1/explain/pod/:namespace/:name",
@@ -17,6 +17,7 @@ const ROUTES: [&str; 8] = [
     "/apis/v1/nodes/:nodeName",
     "/apis/v1/plugins/LoadAwareScheduling/node/:nodeName",
     "/apis/v1/plugins/Reservation/nodeReservations/:nodeName",
+    "/apis/v1/plugins/Reservation/reservationSelectorIndex",
     "/apis/v1/queue",
 ];
 
@@ -50,6 +51,10 @@ pub(super) async fn answer(pages: Pages, request: Request<Incoming>) -> Answer {
         ["explain", "reservation", name] => {
             let view = View::ExplainReservation { name: (*name).to_owned(), form };
             (view, format!("cannot find reservation {name}"))
+        }
+        ["plugins", "Reservation", "reservationSelectorIndex"] => {
+            let with_names = request.uri().query().is_some_and(|query| query.split('&').any(|q| q == "detail=true"));
+            (View::ReservationIndex { with_names }, "there is no index".to_owned())
         }
         ["plugins", "Reservation", "nodeReservations", node] => {
             (View::NodeReservations((*node).to_owned()), format!("cannot find node {node}"))

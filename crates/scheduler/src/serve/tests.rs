@@ -121,6 +121,11 @@ async fn a_follower_says_so_and_a_leader_answers() {
             200,
             r#""NodeReservations(\"n\")""#,
         ),
+        (
+            "/apis/v1/plugins/Reservation/reservationSelectorIndex?detail=true",
+            200,
+            r#""ReservationIndex { with_names: true }""#,
+        ),
         ("/apis/v1/plugins/X", 404, r#"{"message":"no service plugins/X"}"#),
         ("/metrics/resources", 200, "kube_pod_resource_request{} 1\n"),
         ("/configz", 200, r#"{"componentconfig":{"Parallelism":16}}"#),

@@ -49,6 +49,17 @@ impl SelectorIndex {
         self.prefixes.is_empty() && self.keys.is_empty()
     }
 
+    /// The prefixes and the keys that are indexed.
+    pub fn settings(&self) -> (&[Box<str>], &BTreeSet<Box<str>>) {
+        (&self.prefixes, &self.keys)
+    }
+
+    /// Every list, by what leads to it: a prefix and `*`, or a label.
+    pub fn lists(&self) -> impl Iterator<Item = (String, &BTreeSet<ReservationId>)> {
+        let by_prefix = self.by_prefix.iter().map(|(prefix, list)| (format!("{prefix}*"), list));
+        by_prefix.chain(self.by_label.iter().map(|((key, value), list)| (format!("{key}={value}"), list)))
+    }
+
     /// A key as it is indexed, if it is. An exact key wins over prefixes, of which the first counts.
     fn place(&self, key: &str, value: &str) -> Option<Place> {
         if self.keys.contains(key) {

@@ -1,10 +1,12 @@
 //! Reservations as people and metrics ask for them. Spec: scheduler-reservation-loadaware A16.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use koord_api::quantity::{Quantity, ResourceList};
 use koord_api::resource::ResourceVector;
 use serde::Serialize;
 
-use crate::cluster::reservations::Entry;
+use crate::cluster::reservations::{Entry, ReservationId};
 use crate::cluster::reservations::record::Source;
 use crate::cluster::{Cluster, Row};
 use crate::engine::Engine;
@@ -51,7 +53,46 @@ pub struct AssignedPod {
     pub requests: ResourceList,
 }
 
+/// How reservations can be found by labels.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SelectorIndexView {
+    pub enabled: bool,
+    pub key_prefixes: Vec<String>,
+    pub keys: Vec<String>,
+    /// By `prefix*` or `key=value`.
+    pub buckets: BTreeMap<String, BucketView>,
+}
+
+/// One list of the index.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BucketView {
+    pub count: usize,
+    /// By name, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<Vec<String>>,
+}
+
 impl Engine {
+    /// The index of reservations by labels; with names where they are asked for.
+    pub fn selector_index(&self, with_names: bool) -> SelectorIndexView {
+        let reservations = self.world.cluster.reservations();
+        let index = reservations.selectors();
+        let (prefixes, keys) = index.settings();
+        let name = |id: &ReservationId| Some(reservations.entry(*id)?.record.name.to_string());
+        let bucket = |list: &BTreeSet<ReservationId>| BucketView {
+            count: list.len(),
+            reservations: with_names.then(|| list.iter().filter_map(name).collect()),
+        };
+        SelectorIndexView {
+            enabled: !index.is_empty(),
+            key_prefixes: prefixes.iter().map(ToString::to_string).collect(),
+            keys: keys.iter().map(ToString::to_string).collect(),
+            buckets: index.lists().map(|(label, list)| (label, bucket(list))).collect(),
+        }
+    }
+
     /// Every Reservation, by UID.
     pub fn reservation_gauges(&self) -> Vec<ReservationGauge> {
         let gauge = |(_, known): (&str, &super::keeper::Known)| ReservationGauge {
@@ -101,7 +142,7 @@ fn view(cluster: &Cluster, entry: &Entry) -> ReservationView {
 
 fn assigned(cluster: &Cluster, owner: &crate::cluster::reservations::Owner) -> AssignedPod {
     let pod = &owner.pod;
-    let requests: std::collections::BTreeMap<String, Quantity> =
+    let requests: BTreeMap<String, Quantity> =
         pod.class.requests.amounts.to_list(&cluster.resources);
     AssignedPod {
         namespace: pod.key.namespace.to_string(),
