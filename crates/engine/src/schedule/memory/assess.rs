@@ -169,6 +169,11 @@ impl Assessor {
         self.judges.iter().any(|(_, judge)| !judge.is_idle(cluster))
     }
 
+    /// Whether filters of rows are asked after a judge.
+    pub(super) fn has_late_checks(&self) -> bool {
+        !self.late.is_empty()
+    }
+
     /// Whether verdicts depend on rows alone.
     pub(super) fn is_of_rows(&self) -> bool {
         self.is_of_rows

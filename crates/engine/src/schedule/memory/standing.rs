@@ -480,7 +480,11 @@ impl Standing {
 
     /// Every verdict, once nobody passed. The cycle has been prepared for all filters.
     pub(super) fn refusals(&mut self, framework: &Framework, cycle: &Cycle<'_>, order: &[Row]) -> Sieve {
-        let one = self.refused.iter().position(|rows| *rows > 0 && *rows == order.len());
+        // A row that is refused late may have been refused by a judge before.
+        let one = match self.assessor.has_late_checks() {
+            true => None,
+            false => self.refused.iter().position(|rows| *rows > 0 && *rows == order.len()),
+        };
         if let (Some(number), [first, ..]) = (one, order) {
             let number = u32::try_from(number).unwrap_or(0);
             let status = self.assessor.told(framework, cycle, *first, number);

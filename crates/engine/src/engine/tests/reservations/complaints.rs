@@ -168,3 +168,41 @@ fn a_lost_write_is_made_again() {
     lab.step();
     assert_eq!(lab.said(), ["reservation r: owners [p] use [cpu 3]"]);
 }
+
+#[test]
+fn a_reservation_for_one_is_taken_once() {
+    let mut lab = lab();
+    lab.node("n1", "16");
+    lab.available("r", "n1", json!({}));
+    lab.web("first", "4", must_reserve());
+    assert!(lab.step().is_some());
+    lab.web("second", "4", json!({}));
+    assert_eq!(lab.step(), Some(Verdict::Scheduled { node: "n1".into() }));
+    let used = |pod: &str| lab.engine.cluster().reservations().used_by(pod).map(str::to_owned);
+    assert_eq!(
+        (used("uid-first").as_deref(), used("uid-second").as_deref()),
+        (Some("uid-r"), None),
+        "scheduler-reservation-loadaware#A5.D7"
+    );
+    is_sound(&lab);
+}
+
+#[test]
+fn one_that_is_being_deleted_takes_nobody() {
+    let mut lab = lab();
+    lab.node("n1", "16");
+    lab.available("r", "n1", json!({ "metadata": { "deletionTimestamp": "1970-01-12T13:46:40Z" } }));
+    let affinity = r#"{"tolerations":[{"operator":"Exists"}]}"#;
+    lab.web(
+        "p",
+        "4",
+        json!({ "metadata": { "annotations": {
+        "scheduling.koordinator.sh/reservation-affinity": affinity } } }),
+    );
+    let Some(Verdict::Error { message }) = lab.step() else { panic!("it was taken") };
+    assert!(
+        message.contains("target reservation is terminating"),
+        "scheduler-reservation-loadaware#A5.D11: {message}"
+    );
+    is_sound(&lab);
+}

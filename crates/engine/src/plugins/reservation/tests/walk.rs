@@ -266,7 +266,7 @@ fn most(scene: &mut Scene, resource: &str, unit: &str, over: &Value) -> i64 {
     let (mut fits, mut too_much) = (0, 1 << 20);
     while too_much - fits > 1 {
         let amount = (fits + too_much) / 2;
-        let requests = json!({(resource): format!("{amount}{unit}")});
+        let requests = merged(json!({"cpu": "1m"}), &json!({(resource): format!("{amount}{unit}")}));
         let pod = scene.pod(&format!("p{amount}"), requests, over.clone());
         match scene.try_out(&pod) {
             Fate::Placed(..) => fits = amount,
@@ -333,7 +333,7 @@ fn accounting_walk_through() {
     // Small enough for a reservation it is used, larger ones go beside it.
     let mut scene = accounts(&restricted(), &restricted());
     let pod = scene.pod("small", cpu("4"), json!({}));
-    assert_eq!(scene.try_out(&pod), placed("n", "r2"), "scheduler-reservation-loadaware#A19.K10");
+    assert_eq!(scene.try_out(&pod), placed("n", "r1"), "scheduler-reservation-loadaware#A19.K10");
     let pod = scene.pod("large", cpu("5"), json!({}));
     assert_eq!(scene.try_out(&pod), placed("n", ""), "scheduler-reservation-loadaware#A19.K10");
     // Of reservations that are used as well the older one is taken.
