@@ -230,7 +230,7 @@ impl World {
 
 /// The default plugins, and a profile with ours beside them.
 fn engine() -> Engine {
-    let plus = ["NodeResourcesFitPlus", "ScarceResourceAvoidance", "SchedulingHint"];
+    let plus = ["LoadAwareScheduling", "NodeResourcesFitPlus", "ScarceResourceAvoidance", "SchedulingHint"];
     let enabled = plus.map(|name| Choice { name: name.to_owned(), weight: 2 }).to_vec();
     let custom =
         PluginSets { multi_point: PluginSet { enabled, disabled: Vec::new() }, ..PluginSets::default() };
