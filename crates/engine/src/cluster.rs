@@ -331,9 +331,9 @@ impl Cluster {
         }
     }
 
-    /// Drops what is followed and nobody asks about any more, now and then. To be called between attempts.
+    /// Drops what is followed and nobody asks about any more, now and then. To be called before each attempt.
     pub fn tidy(&mut self) {
-        if self.matching.is_full() {
+        if self.matching.is_due(self.pods.len()) {
             self.matching.sweep(|class| self.workloads.sets_of(class));
             self.domains.retain(|key| self.matching.counts_by(key));
         }

@@ -191,6 +191,7 @@ impl Engine {
         self.pass_time(now);
         self.hear(now, input);
         self.fulfil_wishes(now);
+        self.follow_nominations();
         self.end_event(begun);
     }
 

@@ -46,6 +46,12 @@ pub(super) struct Ledger {
     assumed: usize,
 }
 
+impl Ledger {
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+}
+
 impl Cluster {
     pub fn held(&self, uid: &str) -> Option<&Held> {
         self.pods.held.get(uid)
@@ -57,7 +63,7 @@ impl Cluster {
     }
 
     pub fn pod_count(&self) -> usize {
-        self.pods.held.len()
+        self.pods.len()
     }
 
     pub fn assumed_count(&self) -> usize {

@@ -124,8 +124,8 @@ pub struct Matching {
     classes: QuickMap<usize, Memo>,
     namespaces: HashMap<Box<str>, std::collections::BTreeMap<String, String>>,
     version: u64,
-    /// How much there may be before it is looked for what nobody needs any more.
-    swept_at: usize,
+    /// Attempts since it was looked for what nobody needs any more.
+    attempts: usize,
 }
 
 #[derive(Debug)]

@@ -123,7 +123,6 @@ impl Engine {
 
     /// Asks every plugin about every node, and tries changes.
     fn look(&mut self, pod: &Arc<Pod>, profile: ProfileId) -> Findings {
-        self.follow_nominations();
         self.world.cluster.attend(&pod.class);
         let order = self.world.cluster.would_visit();
         let judges = judges(&self.world, &self.nominated, profile, &order);

@@ -23,12 +23,14 @@ impl Engine {
         self.observe(now);
         self.pass_time(now);
         self.keep_reservations(now);
+        self.follow_nominations();
         let record = self.queue.pop(&self.world, now)?;
         let profile = usize::from(record.pod.profile.0);
         self.world.frameworks[profile].timing.open();
         let attempted = self.attempt(now, record);
         self.world.frameworks[profile].timing.close();
         self.fulfil_wishes(now);
+        self.follow_nominations();
         Some(attempted)
     }
 
@@ -79,7 +81,7 @@ impl Engine {
     }
 
     fn search(&mut self, now: Time, record: &Record, pod: &Arc<Pod>) -> Result<Choice, Failure> {
-        self.follow_nominations();
+        self.world.cluster.tidy();
         self.world.cluster.attend(&pod.class);
         self.world.cluster.visiting_order();
         let cluster = &self.world.cluster;
@@ -101,7 +103,8 @@ impl Engine {
         attempt.run(cluster, pod)
     }
 
-    /// Takes over what changed about promises.
+    /// Promises as the queue has them now. Done whenever they may have changed, so that what is remembered of nodes does
+    /// not depend on who asks in between.
     pub(super) fn follow_nominations(&mut self) {
         let changes = self.queue.take_nomination_changes();
         if std::mem::take(&mut self.is_renominating) {
