@@ -19,6 +19,7 @@ pub mod server;
 pub mod trial;
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -46,7 +47,11 @@ pub struct Options {
     /// Kinds of differences that are known and passed over.
     pub except: Vec<String>,
     /// Where recordings are kept, if anywhere.
-    pub keep: Option<std::path::PathBuf>,
+    pub keep: Option<PathBuf>,
+    /// Where scenarios that differ are kept, if anywhere.
+    pub failures: Option<PathBuf>,
+    /// A scenario to run instead of generated ones.
+    pub file: Option<PathBuf>,
 }
 
 /// What it brought.
@@ -58,6 +63,9 @@ pub struct Report {
     pub placed: usize,
     pub pending: usize,
     pub preempting: usize,
+    /// Changes while a pod waited, and those that made the scheduler try it again.
+    pub waited: usize,
+    pub woken: usize,
     pub scored: usize,
     /// Differences that were not there when tried again: the real scheduler chose otherwise by chance.
     pub by_chance: usize,
@@ -71,12 +79,14 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} scenarios in {:.1} s: {} pods placed, {} refused, {} by preemption; {} nodes scored; {} chose otherwise by chance; {} differences",
+            "{} scenarios in {:.1} s: {} pods placed, {} refused, {} by preemption, {} of {} changes woke one that waited; {} nodes scored; {} chose otherwise by chance; {} differences",
             self.scenarios,
             self.time.as_secs_f64(),
             self.placed,
             self.pending,
             self.preempting,
+            self.woken,
+            self.waited,
             self.scored,
             self.by_chance,
             self.differences.len()
@@ -95,14 +105,19 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
         if options.limit.is_some_and(|limit| start.elapsed() >= limit) {
             break;
         }
-        let scenario = fit_to(options.ground, generate::scenario(seed));
+        let scenario = match &options.file {
+            Some(path) => serde_json::from_slice(&std::fs::read(path)?)?,
+            None => fit_to(options.ground, generate::scenario(seed)),
+        };
         let begin = Instant::now();
         let tried = trial::run(&mut lab, &scenario).await;
         report.time += begin.elapsed();
         let mut trial = match tried {
             Ok(trial) => trial,
             Err(error) => {
-                report.differences.push(format!("seed {seed} ({}) broke off: {error:#}", scenario.family));
+                let told = format!("seed {seed} ({}) broke off: {error:#}", scenario.family);
+                say(&told);
+                report.differences.push(told);
                 continue;
             }
         };
@@ -115,12 +130,19 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
         }
         for found in &trial.found {
             let known = report.differences.len();
-            if let Err(error) = judge(&mut lab, &mut report, found).await {
-                report.differences.push(tell(
-                    found,
-                    &format!("(cannot be tried again: {error:#})"),
-                    &found.frozen,
-                )?);
+            let smallest = match judge(&mut lab, &mut report, found).await {
+                Ok(smallest) => smallest,
+                Err(error) => {
+                    let note = format!("(cannot be tried again: {error:#})");
+                    report.differences.push(tell(found, &note, &found.frozen)?);
+                    Some(found.frozen.clone())
+                }
+            };
+            if let (Some(smallest), Some(folder)) = (smallest, &options.failures) {
+                std::fs::create_dir_all(folder)?;
+                let path = folder.join(format!("{seed}-{}.json", found.pod));
+                std::fs::write(&path, serde_json::to_vec_pretty(&smallest)?)?;
+                say(&format!("kept as {}", path.display()));
             }
             report.differences.iter().skip(known).for_each(|difference| say(difference));
         }
@@ -136,12 +158,15 @@ impl Report {
         self.placed += trial.placed;
         self.pending += trial.pending;
         self.preempting += trial.preempting;
+        self.waited += trial.waited;
+        self.woken += trial.woken;
         self.scored += trial.scored;
     }
 }
 
 /// Tries a difference again from the same state. One that goes away is chance, unless ours alone changed its mind.
-async fn judge(lab: &mut Lab, report: &mut Report, found: &Found) -> Result<()> {
+/// Returns the smallest scenario that shows it.
+async fn judge(lab: &mut Lab, report: &mut Report, found: &Found) -> Result<Option<Scenario>> {
     let what = found.what();
     let known = report.kinds.get(what).copied().unwrap_or(0);
     let repeats = if known < MINIMISED_MAX { REPEATS } else { 1 };
@@ -150,25 +175,23 @@ async fn judge(lab: &mut Lab, report: &mut Report, found: &Found) -> Result<()> 
         if again.found.iter().any(|again| again.what() == what) {
             continue;
         }
-        let real_again = again.recorded.steps.first().and_then(|step| step.want.get(&found.pod));
-        match real_again.is_some_and(|again| says_the_same(again, &found.real)) {
-            true => report.differences.push(tell(
-                found,
-                "(only with the pods placed one after the other)",
-                &found.frozen,
-            )?),
-            false => report.by_chance += 1,
+        let real_again = again.recorded.steps.last().and_then(|step| step.want.get(&found.pod));
+        if !real_again.is_some_and(|again| says_the_same(again, &found.real)) {
+            report.by_chance += 1;
+            return Ok(None);
         }
-        return Ok(());
+        let note = "(only with the pods placed one after the other)";
+        report.differences.push(tell(found, note, &found.frozen)?);
+        return Ok(Some(found.frozen.clone()));
     }
     report.kinds.insert(what.to_owned(), known + 1);
     if known >= MINIMISED_MAX {
         report.differences.push(tell(found, "(not made smaller)", &Scenario::default())?);
-        return Ok(());
+        return Ok(Some(found.frozen.clone()));
     }
     let smallest = minimise::minimise(lab, &found.frozen, what).await?;
     report.differences.push(tell(found, "", &smallest)?);
-    Ok(())
+    Ok(Some(smallest))
 }
 
 /// Whether the real scheduler gave the same answer twice, its choice between equals aside.
@@ -177,6 +200,7 @@ fn says_the_same(a: &scenario::Outcome, b: &scenario::Outcome) -> bool {
         && a.scores == b.scores
         && a.message == b.message
         && a.gone == b.gone
+        && a.woken == b.woken
 }
 
 fn tell(found: &Found, note: &str, scenario: &Scenario) -> Result<String> {
@@ -187,8 +211,16 @@ fn tell(found: &Found, note: &str, scenario: &Scenario) -> Result<String> {
     for object in &scenario.base {
         write!(text, "\n  base {object}")?;
     }
-    for object in scenario.steps.iter().flat_map(|step| &step.create) {
-        write!(text, "\n  create {object}")?;
+    for step in &scenario.steps {
+        for object in &step.create {
+            write!(text, "\n  create {object}")?;
+        }
+        for node in &step.update {
+            write!(text, "\n  update {node}")?;
+        }
+        for path in &step.delete {
+            write!(text, "\n  delete {path}")?;
+        }
     }
     Ok(text)
 }

@@ -12,6 +12,9 @@ pub(crate) struct Options {
     /// The seed of the first one; those after it follow
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// A scenario that was kept, instead of generated ones
+    #[arg(long)]
+    file: Option<std::path::PathBuf>,
     /// On the sandbox's API server instead of kube-apiserver
     #[arg(long)]
     sandbox: bool,
@@ -29,6 +32,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if let Some(folder) = &options.keep {
         command.arg("--keep").arg(std::path::absolute(folder)?);
+    }
+    if let Some(file) = &options.file {
+        command.arg("--file").arg(std::path::absolute(file)?);
     }
     exec(&mut command)
 }

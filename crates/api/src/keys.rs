@@ -173,6 +173,8 @@ pub mod pod {
             "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled";
         pub const LOAD_ESTIMATED_SECONDS_AFTER_INITIALIZED: &str =
             "scheduling.koordinator.sh/load-estimated-seconds-after-initialized";
+        /// The name of a lease follows: when its holder last began to lead.
+        pub const SYNC_BARRIER_PREFIX: &str = "scheduling.koordinator.sh/sync-barrier-";
     }
 }
 

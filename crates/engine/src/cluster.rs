@@ -302,6 +302,21 @@ impl Cluster {
 
     /// Follows everything that placing a pod of this class depends on. To be called before an attempt.
     pub fn attend(&mut self, class: &Arc<Class>) {
+        if !self.matching.is_attended(class) {
+            self.follow_own(class);
+            self.matching.set_attended(class);
+        }
+        // What a pod's class asks about stays followed, so a spread that was known before needs nothing.
+        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
+            for constraint in &spread.constraints {
+                self.follow(&constraint.pods, constraint.topology_key);
+            }
+        }
+        self.matching.meant_by(class, &self.names);
+        self.reservations.attend(class, &self.names);
+    }
+
+    fn follow_own(&mut self, class: &Class) {
         let preferred = class.preferred_pods.iter().map(|weighted| &weighted.term);
         for term in class.anti_affinity.iter().chain(preferred) {
             self.follow(&term.pods, term.topology_key);
@@ -314,14 +329,14 @@ impl Cluster {
         for constraint in &class.spread {
             self.follow(&constraint.pods, constraint.topology_key);
         }
-        // What is followed once is followed for good, so a spread that was known before needs nothing.
-        if let (Some(spread), true) = self.workloads.resolve(class, &self.names) {
-            for constraint in &spread.constraints {
-                self.follow(&constraint.pods, constraint.topology_key);
-            }
+    }
+
+    /// Drops what is followed and nobody asks about any more, now and then. To be called between attempts.
+    pub fn tidy(&mut self) {
+        if self.matching.is_full() {
+            self.matching.sweep(|class| self.workloads.sets_of(class));
+            self.domains.retain(|key| self.matching.counts_by(key));
         }
-        self.matching.meant_by(class, &self.names);
-        self.reservations.attend(class, &self.names);
     }
 
     /// What is followed now, for `stop_following`.
@@ -446,10 +461,19 @@ impl Cluster {
     /// Takes a pod's amounts off its row.
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
+        let is_saturated = self.columns.is_saturated(row);
         self.discount_pod(row, pod);
         self.storage.count_uses(row, &pod.class, false);
         let pods = &mut self.nodes[row.index()].pods;
         pods.remove(pod);
+        if is_saturated {
+            let left = pods.all.iter().map(|pod| &pod.class.requests);
+            self.columns.recount(row, left, &self.resources);
+            for (counted, asked) in self.reservations.counted_among(&pods.all) {
+                self.columns.count(row, &asked, -1, &self.resources);
+                self.columns.count(row, counted, 1, &self.resources);
+            }
+        }
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
         self.loads.books_mut().iter_mut().for_each(|book| book.remove_pod(row, &pod.uid));
         self.touch(row);

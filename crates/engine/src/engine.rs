@@ -8,11 +8,13 @@
 
 mod binding;
 pub mod command;
+mod complaints;
 pub mod dump;
 mod explain;
 mod failure;
 pub mod handlers;
 pub mod input;
+pub mod measure;
 mod objects;
 mod options;
 mod pods;
@@ -61,10 +63,14 @@ pub struct Engine {
     search_start: usize,
     random: Random,
     commands: Vec<Command>,
+    /// The latest time that was told.
+    latest: Time,
+    complaints: complaints::Complaints,
     preemptions: Preemptions,
     handlers: handlers::Handlers,
     extenders: Vec<Box<dyn Extender>>,
     dumps: dump::Dumps,
+    measuring: measure::Measuring,
 }
 
 /// What preemption did, for metrics; the owner takes it.
@@ -89,6 +95,8 @@ pub struct Attempted {
     /// Nodes that passed, with their totals; no totals when only one passed, and none at all when the choice was made
     /// from memory.
     pub feasible: Vec<(Row, i64)>,
+    /// How many passed, in any case.
+    pub feasible_count: usize,
     pub verdict: Verdict,
     /// What [`Engine::set_dumps`] asked for.
     pub dumped: Option<Box<dump::Dumped>>,
@@ -130,6 +138,7 @@ impl Engine {
             plugins: Default::default(),
             waiting: HashMap::new(),
             others: HashMap::new(),
+            hint_times: None,
         };
         for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
             let defaults = &profile.args.pod_topology_spread.default_constraints;
@@ -163,16 +172,29 @@ impl Engine {
             search_start: 0,
             random: Random::new(options.seed),
             commands: Vec::new(),
+            latest: Time::MIN,
+            complaints: HashMap::new(),
             preemptions: Preemptions::default(),
             handlers: handlers::Handlers::default(),
             extenders: Vec::new(),
             dumps: dump::Dumps::default(),
+            measuring: measure::Measuring::default(),
         }
     }
 
     /// Something happened.
     pub fn take(&mut self, now: Time, input: Input) {
+        let begun = self.measuring.begin(&input);
+        // What an attempt or an outcome told the queue is not this one's.
+        self.queue.take_event();
+        self.observe(now);
         self.pass_time(now);
+        self.hear(now, input);
+        self.fulfil_wishes(now);
+        self.end_event(begun);
+    }
+
+    fn hear(&mut self, now: Time, input: Input) {
         match input {
             Input::Pod { object } => self.pod_is(now, &object),
             Input::PodGone { uid, .. } => self.pod_is_gone(now, &uid),
@@ -210,7 +232,6 @@ impl Engine {
                 self.storage_changed(now, change);
             }
         }
-        self.fulfil_wishes(now);
     }
 
     /// Lets somebody have a say about failed attempts: before the default handler, which they can replace, or after it.

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::cluster::Cluster;
 use crate::engine::command::Subject;
 use crate::framework::PluginName;
@@ -54,12 +56,13 @@ pub trait Extender: Send {
     /// Scores from 0 to 10; a node that is not named gets none.
     fn prioritize(&mut self, pod: &Subject, nodes: &[Box<str>]) -> Result<Vec<(Box<str>, i64)>, String>;
 
-    /// Whether room may be made for the pod like this, and who has to go then; none if it may not.
-    fn preempt(&mut self, pod: &Subject, candidate: &Candidate) -> Result<Option<Candidate>, String>;
+    /// Where room may be made for the pod, and who has to go then. Nodes that are not named are out.
+    fn preempt(&mut self, pod: &Subject, candidates: &[Candidate]) -> Result<Vec<Kept>, String>;
 }
 
 /// What an extender answers about nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Filtered {
     pub passed: Vec<Box<str>>,
     /// Why others did not pass; preemption may help.
@@ -72,10 +75,28 @@ pub struct Filtered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub node: Box<str>,
-    /// UIDs of the pods that have to go, with their names; an answer needs only the UIDs.
     pub victims: Vec<Subject>,
     /// How many of them break a disruption budget.
     pub violations: usize,
+}
+
+/// A node where an extender lets room be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kept {
+    pub node: Box<str>,
+    /// UIDs of the pods that have to go.
+    pub victims: Vec<Box<str>>,
+    pub violations: usize,
+}
+
+/// What an extender said, once for each time that it was asked: the part of a recording that only it knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Said {
+    Filter(Result<Filtered, String>),
+    Prioritize(Result<Vec<(Box<str>, i64)>, String>),
+    Preempt(Result<Vec<Kept>, String>),
 }
 
 /// The extenders that may be asked in one attempt, in the order they are configured.

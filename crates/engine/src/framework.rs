@@ -13,11 +13,12 @@ pub mod plugin_set;
 pub mod restored;
 pub mod sieve;
 pub mod status;
+pub mod timing;
 pub mod view;
 
 pub use cycle::{Cycle, Slot, Slots};
 pub use hooks::{
-    Change, Demand, Filter, HintFn, HintInput, Hooks, InReservation, Nominating, Permission, Permit,
+    Agreement, Change, Demand, Filter, HintFn, HintInput, Hooks, InReservation, Nominating, Permission, Permit,
     PostFilter, PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Prefer,
     Preparation, Reserve, Restore, Scope, Score, wakes_if,
 };

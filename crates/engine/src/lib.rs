@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod engine;
 pub mod explain;
 pub mod extender;
+pub mod faults;
 pub mod framework;
 pub mod hash;
 pub mod intern;

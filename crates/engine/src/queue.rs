@@ -38,6 +38,7 @@ use crate::framework::event::Event;
 use crate::framework::plugin_set::PluginId;
 use crate::time::Time;
 
+pub(crate) use clock::JITTER;
 pub use counts::{Cause, Pending, QueueName};
 pub use explain::{Waiting, Whereabouts};
 pub use host::{Host, Options, Profile, Sort, priority_sort};
@@ -103,6 +104,7 @@ impl<H: Host> Queue<H> {
     // Differs: upstream starts a fresh record, so that a duplicate event undoes attempts and backoff.
     pub fn add(&mut self, host: &mut H, pod: Pod<H::Content>, now: Time) -> QueueName {
         let now = self.observe(now);
+        self.counts.heard(&Event::unscheduled_pod_add());
         if let Some(slot) = self.store.find(&pod.key) {
             if self.store.get(slot).pod.uid == pod.uid {
                 self.replace_content(host, slot, pod);
@@ -156,6 +158,7 @@ impl<H: Host> Queue<H> {
     // Differs: upstream goes by the name alone, and a late deletion takes the new pod with it.
     pub fn delete(&mut self, host: &H, key: &PodKey, uid: &PodUid) {
         self.nominator.delete(uid);
+        self.counts.heard(&Event::unscheduled_pod_delete());
         if let Some(slot) = self.store.find(key)
             && self.store.get(slot).pod.uid == *uid
         {
@@ -254,6 +257,16 @@ impl<H: Host> Queue<H> {
     /// Gauge `unschedulable_pods`: how many queued pods each plugin refused. A zero stays once it was more.
     pub fn unschedulable(&self) -> &BTreeMap<(ProfileId, PluginId), u64> {
         self.counts.unschedulable()
+    }
+
+    /// From now on `take_event` tells.
+    pub fn remember_events(&mut self) {
+        self.counts.remember_events();
+    }
+
+    /// The event that the queue was last told of since the last call.
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.counts.take_event()
     }
 
     /// Gauge `inflight_events`, by label.

@@ -7,6 +7,7 @@
 mod digest;
 mod fold;
 mod play;
+mod recall;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ pub use fold::Folder;
 pub use play::{Difference, Played, Player};
 
 use crate::engine::{Command, Input, Options};
+use crate::extender::Said;
 use crate::profile::Profile;
 use crate::time::Time;
 
@@ -95,6 +97,8 @@ pub enum Entry {
     },
     /// Pods were tried, at these times.
     Steps(Vec<Time>),
+    /// What extenders say in the step that comes next: which of them, in the order they were asked.
+    Said(Vec<(usize, Said)>),
     /// All commands so far.
     Digest(Digest),
     /// What comes before stands for a longer history that was dropped: objects as they were, without the engine's own
@@ -116,6 +120,9 @@ enum Line<'a> {
     Steps {
         t: i64,
         s: Vec<i64>,
+    },
+    Said {
+        x: std::borrow::Cow<'a, [(usize, Said)]>,
     },
     Digest {
         d: Digest,
@@ -155,6 +162,7 @@ impl Entry {
                 }
                 Entry::Steps(times)
             }
+            Line::Said { x } => Entry::Said(x.into_owned()),
             Line::Digest { d } => Entry::Digest(d),
             Line::Cut { cut } => Entry::Cut { at: Time::from_nanos(cut) },
         })
@@ -171,6 +179,7 @@ impl Entry {
                 let later = times.windows(2).map(|pair| pair[1].nanos().saturating_sub(pair[0].nanos()));
                 write(out, &Line::Steps { t: first.nanos(), s: later.collect() });
             }
+            Entry::Said(said) => write(out, &Line::Said { x: Borrowed(said) }),
             Entry::Digest(digest) => write(out, &Line::Digest { d: *digest }),
             Entry::Cut { at } => write(out, &Line::Cut { cut: at.nanos() }),
         }
@@ -214,6 +223,12 @@ impl Taker {
         if self.steps.len() == STEPS_MAX {
             self.end_steps();
         }
+    }
+
+    /// To be called with what extenders said in a step, before [`Taker::step`] for the same step.
+    pub fn said(&mut self, said: &[(usize, Said)]) {
+        self.end_steps();
+        write(&mut self.lines, &Line::Said { x: std::borrow::Cow::Borrowed(said) });
     }
 
     /// To be called with what `Engine::take_commands` gave, in order.

@@ -26,6 +26,8 @@ pub struct Requests {
     /// for the pod as a whole.
     pub scored_cpu_milli: i64,
     pub scored_memory: i64,
+    /// What it may use at most, where it says so. Only told of, for metrics.
+    pub limits: ResourceVector,
 }
 
 type WireList = BTreeMap<String, WireQuantity>;
@@ -59,8 +61,9 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
         }
         let Ok(amount) = Quantity::try_from(amount) else { continue };
         let id = table.intern(name);
-        amounts.set(id, id.units(amount));
-        nonzero.set(id, id.units(amount));
+        let units = id.units(amount).max(0);
+        amounts.set(id, units);
+        nonzero.set(id, units);
     }
     let overhead = vector_of(spec.overhead.as_ref(), table);
     amounts += &overhead;
@@ -70,6 +73,7 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
         nonzero_memory: nonzero.get(ResourceId::MEMORY),
         scored_cpu_milli: scored.get(ResourceId::CPU).saturating_add(overhead.get(ResourceId::CPU)),
         scored_memory: scored.get(ResourceId::MEMORY).saturating_add(overhead.get(ResourceId::MEMORY)),
+        limits: limits_of(spec, &overhead, table),
         amounts,
     }
 }
@@ -77,22 +81,28 @@ pub fn of(pod: &Pod, table: &mut ResourceTable) -> Requests {
 /// Sums a pod's limits. A container without one adds nothing, and overhead counts only beside a limit.
 pub fn limits(pod: &Pod, table: &mut ResourceTable) -> ResourceVector {
     let Some(spec) = &pod.spec else { return ResourceVector::new() };
-    let mut amounts = aggregate(spec, |container| {
-        vector_of(container.resources.as_ref().and_then(|resources| resources.limits.as_ref()), table)
+    let overhead = vector_of(spec.overhead.as_ref(), table);
+    limits_of(spec, &overhead, table)
+}
+
+fn limits_of(spec: &PodSpec, overhead: &ResourceVector, table: &mut ResourceTable) -> ResourceVector {
+    let mut limits = aggregate(spec, |container| {
+        let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+        vector_of(limits, table)
     });
     let level = spec.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     for (name, amount) in level.into_iter().flatten().filter(|(name, _)| is_for_pods(name)) {
-        if let Ok(amount) = Quantity::try_from(amount) {
-            let id = table.intern(name);
-            amounts.set(id, id.units(amount));
+        let Ok(amount) = Quantity::try_from(amount) else { continue };
+        let id = table.intern(name);
+        limits.set(id, id.units(amount));
+    }
+    for (id, units) in overhead.iter() {
+        let limit = limits.get(id);
+        if limit != 0 {
+            limits.set(id, limit.saturating_add(units));
         }
     }
-    for (id, units) in vector_of(spec.overhead.as_ref(), table).iter() {
-        if amounts.get(id) != 0 {
-            amounts.set(id, amounts.get(id).saturating_add(units));
-        }
-    }
-    amounts
+    limits
 }
 
 /// The larger of all running containers together and any moment of the init phase.
@@ -122,10 +132,13 @@ fn table_of(container: &Container, table: &mut ResourceTable) -> ResourceVector 
 
 fn vector_of(list: Option<&WireList>, table: &mut ResourceTable) -> ResourceVector {
     let amounts = list.into_iter().flatten();
-    // An amount that is no quantity cannot come from an API server and counts as not given.
+    // An amount that is no quantity, or below zero, cannot come from an API server. The one counts as not given, the
+    // other as nothing.
     let amounts =
         amounts.filter_map(|(name, amount)| Some((name.as_str(), Quantity::try_from(amount).ok()?)));
-    ResourceVector::from_amounts(amounts, table)
+    let mut vector = ResourceVector::from_amounts(amounts, table);
+    vector.clamp_to_zero();
+    vector
 }
 
 /// Whether it can be asked for the pod as a whole.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use crate::cluster::load::Settings;
 use crate::cluster::{Cluster, Row};
 use crate::extender::Extenders;
+use crate::framework::timing::{Timing, word};
 use crate::framework::{
-    Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Restore, Sieve, Slots, Status,
+    Agreement, Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Restore, Sieve, Slots, Status,
 };
 use crate::pod::Pod;
 use crate::random::Random;
@@ -46,6 +47,7 @@ pub struct Framework {
     pub pre_binds: Vec<Hooks>,
     pub sampling: Sampling,
     pub ties: Ties,
+    pub timing: Timing,
 }
 
 impl Framework {
@@ -150,8 +152,14 @@ impl Attempt<'_> {
         // What others say cannot be remembered.
         let is_ours_alone = !extend::concerns(self.extenders, cluster, pod);
         let memory = self.memory.take().filter(|_| is_ours_alone);
-        let remembered = memory.and_then(|memory| memory.attempt(&mut self, cluster, pod));
-        remembered.unwrap_or_else(|| self.ask_all(cluster, pod))
+        let begun = self.framework.timing.begin();
+        if let Some(remembered) = memory.and_then(|memory| memory.attempt(&mut self, cluster, pod)) {
+            // What is remembered of all points is found together.
+            let code = if remembered.is_ok() { Code::Success } else { Code::Unschedulable };
+            self.framework.timing.end(begun, "Filter", code.word());
+            return remembered;
+        }
+        self.ask_all(cluster, pod)
     }
 
     fn is_unordered(&self) -> bool {
@@ -172,7 +180,10 @@ impl Attempt<'_> {
             });
         }
         search::restore(self.framework, &mut cycle, &prepared);
-        let found = search::run(&mut self, &cycle, &prepared).map_err(Failure::Error)?;
+        let begun = self.framework.timing.begin();
+        let found = search::run(&mut self, &cycle, &prepared);
+        self.framework.timing.end(begun, "Filter", filtered_word(&found));
+        let found = found.map_err(Failure::Error)?;
         let evaluated = found.feasible.len() + found.sieve.rejected_count();
         let (row, feasible) = match found.feasible.as_slice() {
             [] => {
@@ -201,7 +212,11 @@ impl Attempt<'_> {
             unfit.nominating = Nominating::Clear;
         }
         let mut texts: Vec<String> = Vec::new();
-        for plugin in self.framework.post_filters.iter().filter_map(|hooks| hooks.post_filter.as_ref()) {
+        let say = extend::Say::about_room(self.extenders, cycle);
+        let (timing, begun) = (&self.framework.timing, self.framework.timing.begin());
+        let mut code = Code::Unschedulable;
+        for hooks in &self.framework.post_filters {
+            let Some(plugin) = &hooks.post_filter else { continue };
             let input = PostFilterInput {
                 cycle,
                 framework: self.framework,
@@ -211,9 +226,12 @@ impl Attempt<'_> {
                 order: self.order,
                 nominated_row: self.nominated_row,
                 now: self.now,
+                agreement: say.as_ref().map(|say| say as &dyn Agreement),
             };
+            let plugin_begun = timing.begin_plugin();
             let answer = plugin.help(&input, self.random);
-            let answer = extend::approve(self.extenders, cycle, answer);
+            code = answer.status.code;
+            timing.end_plugin(plugin_begun, "PostFilter", hooks.name, code.word());
             match answer.status.code {
                 Code::Success => {
                     (unfit.nominating, unfit.preemption) = (answer.nominating, answer.preemption);
@@ -239,8 +257,16 @@ impl Attempt<'_> {
                 }
             }
         }
+        timing.end(begun, "PostFilter", code.word());
         unfit.help = texts.join(", ");
         Failure::Unfit(Box::new(unfit))
+    }
+}
+
+fn filtered_word(found: &Result<search::Found, Status>) -> &'static str {
+    match found {
+        Ok(found) if found.feasible.is_empty() => Code::Unschedulable.word(),
+        other => word(other),
     }
 }
 

@@ -4,6 +4,7 @@
 //! component's handlers; [`serve`] runs it on a listener, plain or over TLS, until asked to stop, and lets requests
 //! in flight finish. Bytes on the wire are hyper's business, so there is no web framework here.
 
+mod client_cert;
 pub mod health;
 mod tls;
 
@@ -26,6 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use client_cert::{CertificateUser, ClientCa, ClientCaError, PeerCertificates};
 pub use health::{Check, Health};
 pub use tls::{TlsError, TlsFiles};
 
@@ -179,18 +181,30 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<TlsFiles>,
 
 async fn connection(socket: TcpStream, router: Arc<Router>, tls: Option<TlsFiles>, watcher: Watcher) {
     let Some(tls) = tls else {
-        return converse(TokioIo::new(socket), router, watcher).await;
+        return converse(TokioIo::new(socket), router, None, watcher).await;
     };
     match tokio::time::timeout(HEAD_TIMEOUT, tls.acceptor().accept(socket)).await {
-        Ok(Ok(stream)) => converse(TokioIo::new(stream), router, watcher).await,
+        Ok(Ok(stream)) => {
+            let shown = stream.get_ref().1.peer_certificates();
+            let shown = shown.map(|shown| PeerCertificates(shown.to_vec().into()));
+            converse(TokioIo::new(stream), router, shown, watcher).await;
+        }
         Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "TLS handshake failed"),
         Err(_) => tracing::debug!("TLS handshake timed out"),
     }
 }
 
-async fn converse<T: Read + Write + Unpin + Send + 'static>(io: T, router: Arc<Router>, watcher: Watcher) {
-    let service = hyper::service::service_fn(move |request| {
+async fn converse<T: Read + Write + Unpin + Send + 'static>(
+    io: T,
+    router: Arc<Router>,
+    shown: Option<PeerCertificates>,
+    watcher: Watcher,
+) {
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let router = router.clone();
+        if let Some(shown) = &shown {
+            request.extensions_mut().insert(shown.clone());
+        }
         async move { Ok::<_, Infallible>(router.answer(request).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()

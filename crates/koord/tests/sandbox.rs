@@ -251,14 +251,29 @@ fn a_real_cluster_can_be_brought_in() {
     real.kubectl_ok(["delete", "namespace", namespace, "--wait=false"]).unwrap();
 }
 
-/// The manual's blocks, one after the other, in one shell.
 #[test]
 fn the_manual_runs_as_written() {
+    run_manual("sandbox.md", 6);
+}
+
+#[test]
+fn the_manual_of_load_awareness_runs_as_written() {
+    run_manual("load-aware.md", 4);
+}
+
+#[test]
+fn the_manual_of_reservations_runs_as_written() {
+    run_manual("reservation.md", 4);
+}
+
+/// A manual's blocks, one after the other, in one shell.
+fn run_manual(name: &str, least: usize) {
     let Some(real) = koord_testkit::shared() else { return };
-    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sandbox.md")).unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let manual = fs::read_to_string(path).unwrap();
     let blocks: Vec<&str> =
         manual.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert!(blocks.len() >= 6, "{} blocks", blocks.len());
+    assert!(blocks.len() >= least, "{} blocks", blocks.len());
     let home = Home::new();
     let script = format!("set -euxo pipefail\n{}", blocks.concat());
     let kubectl = real.kubectl_command().get_program().to_owned();

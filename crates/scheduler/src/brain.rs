@@ -3,15 +3,17 @@
 mod engine;
 mod views;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use koord_engine::engine::command::Subject;
 use koord_engine::engine::dump::{Dumped, Dumps};
+use koord_engine::engine::measure::Measured;
 use koord_engine::engine::{Command, Input, ReservationGauge};
 use koord_engine::time::Time;
 use serde_json::Value;
 
-pub use engine::engine;
+pub use engine::{engine, engine_options};
 
 /// Decides; owned by one thread.
 pub trait Brain: Send + 'static {
@@ -35,6 +37,9 @@ pub trait Brain: Send + 'static {
 
     /// The numbers of victims of preemptions since the last call.
     fn preemptions(&mut self) -> Vec<usize>;
+
+    /// What it measured of itself since the last call.
+    fn measured(&mut self) -> Measured;
 
     /// What later attempts keep for the logs.
     fn set_dumps(&mut self, dumps: Dumps);
@@ -95,6 +100,13 @@ pub enum View {
     Resources,
     /// Everything, for the log.
     Dump,
+    /// Identities of all nodes and pods, for comparing.
+    Census,
+    /// The version of a pod.
+    Revision {
+        namespace: String,
+        name: String,
+    },
 }
 
 /// How an explanation is told.
@@ -121,4 +133,6 @@ pub struct Gauges {
     /// Pods that a plugin holds up: plugin, profile, how many.
     pub held: Vec<(String, String, u64)>,
     pub reservations: Vec<ReservationGauge>,
+    /// Events that are kept for pods which are being tried, by label.
+    pub in_flight: BTreeMap<String, usize>,
 }

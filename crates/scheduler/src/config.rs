@@ -256,6 +256,21 @@ impl SchedulerConfig {
         serde_saphyr::to_string(&self.effective).unwrap_or_default()
     }
 
+    /// What of the effective configuration decisions depend on, as a file; without anything that is secret.
+    pub fn deciding_yaml(&self) -> String {
+        let mut deciding = self.effective.clone();
+        if let Value::Object(fields) = &mut deciding {
+            fields.remove("clientConnection");
+            fields.remove("leaderElection");
+        }
+        for extender in deciding["extenders"].as_array_mut().into_iter().flatten() {
+            if let Value::Object(fields) = extender {
+                fields.remove("tlsConfig");
+            }
+        }
+        serde_saphyr::to_string(&deciding).unwrap_or_default()
+    }
+
     /// The effective configuration as `/configz` shows it.
     ///
     /// Differs: fields that are not set are left out, where kube-scheduler writes null.

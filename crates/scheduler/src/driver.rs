@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use koord_engine::engine::dump::Dumps;
 use koord_engine::engine::input::Outcome;
+use koord_engine::engine::measure::Measured as Times;
 use koord_engine::engine::{Command, Input};
 use koord_engine::time::Time;
 use serde_json::Value;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::brain::{Attempt, Attempted, Brain, Gauges, View};
 use crate::clock::Clock;
+use crate::dump::diagnosis::Diagnosis;
 use crate::dump::{self, Switches};
 use crate::load::Load;
 use crate::metrics::SchedulerMetrics;
@@ -37,6 +39,11 @@ const WAKE_MIN: Duration = Duration::from_millis(10);
 
 /// How often somebody looks at the clock though nothing happens: slow pods are to be noticed.
 const WAKE_MAX: Duration = Duration::from_secs(1);
+
+/// So many writes on their way bring outcomes soon and often: they are taken together, some at a time, for waking up
+/// for each one costs more than the work itself.
+const CROWDED: usize = 48;
+const GATHERING: Duration = Duration::from_millis(4);
 
 /// What the engine's thread may be told. The full list of what can wake it, besides time and outcomes.
 #[derive(Debug)]
@@ -153,6 +160,8 @@ struct Placed {
     attempts: u32,
     /// Since it was first ready, when its node was chosen.
     waited: Duration,
+    /// Since when what comes before the binding is being written.
+    preparing: Option<Instant>,
 }
 
 impl<B: Brain, H: Hands> Driver<B, H> {
@@ -165,10 +174,15 @@ impl<B: Brain, H: Hands> Driver<B, H> {
             let took = self.take_letters();
             let stepped = !is_ending && self.schedule();
             self.hand_on();
-            if !took && !stepped {
-                runtime.block_on(self.wait(is_ending, stop, abandon));
-                self.hand_on();
+            if took || stepped {
+                continue;
             }
+            if self.parts.load.writes() >= CROWDED {
+                std::thread::sleep(GATHERING);
+                continue;
+            }
+            runtime.block_on(self.wait(is_ending, stop, abandon));
+            self.hand_on();
         }
         // Outcomes that came with the last write have events to tell.
         self.take_letters();
@@ -195,7 +209,15 @@ impl<B: Brain, H: Hands> Driver<B, H> {
         for overdue in self.parts.monitor.look(now) {
             self.complain(&overdue);
         }
+        self.measure();
         taken > 0
+    }
+
+    fn measure(&mut self) {
+        let measured = self.parts.brain.measured();
+        if measured != Times::default() {
+            self.parts.metrics.measured(&measured);
+        }
     }
 
     fn take_letter(&mut self, now: Time, letter: Letter) {
@@ -219,12 +241,19 @@ impl<B: Brain, H: Hands> Driver<B, H> {
                 self.placed.remove(uid.as_str());
                 self.parts.monitor.forget(uid);
             }
+            // Nobody waits for a pod that is on its way out.
+            Input::Pod { object } if object.metadata.deletion_timestamp.is_some() => {
+                self.parts.monitor.forget(object.metadata.uid.as_deref().unwrap_or_default());
+            }
             _ => {}
         }
         self.parts.brain.take(now, input);
     }
 
     fn note_outcome(&mut self, now: Time, uid: &str, outcome: &Outcome) {
+        if let Outcome::Prepared | Outcome::PrepareFailed { .. } = outcome {
+            self.note_prepared(uid, *outcome == Outcome::Prepared);
+        }
         let is_bound = match outcome {
             Outcome::Bound => true,
             Outcome::BindFailed { .. } | Outcome::PrepareFailed { .. } => false,
@@ -241,6 +270,14 @@ impl<B: Brain, H: Hands> Driver<B, H> {
             self.parts.metrics.bound(&pod.scheduler, pod.attempts, took, pod.waited + took);
         } else {
             self.parts.metrics.bind_failed(&pod.scheduler, took);
+        }
+    }
+
+    /// What comes before a bind has been written, or not.
+    fn note_prepared(&mut self, uid: &str, succeeded: bool) {
+        let Some(pod) = self.placed.get_mut(uid) else { return };
+        if let Some(begun) = pod.preparing.take() {
+            self.parts.metrics.carried_out("PreBind", &pod.scheduler, succeeded, begun.elapsed());
         }
     }
 
@@ -279,6 +316,10 @@ impl<B: Brain, H: Hands> Driver<B, H> {
             self.parts.metrics.preempting(victims);
         }
         if let Some(dumped) = &attempt.dumped {
+            if let Some(diagnosed) = &dumped.diagnosis {
+                let diagnosis = Diagnosis { at: now, pod: attempt.pod.clone(), diagnosed: diagnosed.clone() };
+                self.parts.switches.log_diagnosis(diagnosis);
+            }
             if let Some(table) = &dumped.scores {
                 let heading = dump::scores_heading(&attempt.pod.key, self.dumps.top_scores, table);
                 tracing::info!("{heading}\n{}", dump::scores_table(&attempt.pod.key, table));
@@ -287,12 +328,15 @@ impl<B: Brain, H: Hands> Driver<B, H> {
                 tracing::info!("{}", dump::refusal_line(&attempt.pod.key, refusal));
             }
         }
-        if attempt.result == Attempted::Placed {
-            self.parts.monitor.begin(now, &attempt.pod, &attempt.scheduler);
-            let placed =
-                Placed { scheduler: attempt.scheduler, attempts: attempt.attempts, waited: attempt.waited };
-            self.placed.insert(attempt.pod.uid, placed);
+        self.parts.monitor.begin(now, &attempt.pod, &attempt.scheduler);
+        if attempt.result != Attempted::Placed {
+            if let (_, Some(overdue)) = self.parts.monitor.end(self.parts.clock.now(), &attempt.pod.uid) {
+                self.complain(&overdue);
+            }
+            return;
         }
+        let Attempt { pod, scheduler, attempts, waited, .. } = attempt;
+        self.placed.insert(pod.uid, Placed { scheduler, attempts, waited, preparing: None });
     }
 
     /// Hands commands on. Those of a process that does not lead are nobody's wish.
@@ -302,7 +346,21 @@ impl<B: Brain, H: Hands> Driver<B, H> {
                 tracing::debug!(?command, "command dropped, for we do not lead");
                 continue;
             }
+            self.note_command(&command);
             self.parts.hands.take(command);
+        }
+    }
+
+    fn note_command(&mut self, command: &Command) {
+        match command {
+            Command::Prepare(plan) => {
+                let pod = plan.pod.as_ref().and_then(|pod| self.placed.get_mut(&pod.uid));
+                if let Some(pod) = pod {
+                    pod.preparing = Some(Instant::now());
+                }
+            }
+            Command::Tell(note) if note.is_warning => self.parts.metrics.told_failure(&note.note),
+            _ => {}
         }
     }
 

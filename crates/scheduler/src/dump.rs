@@ -1,24 +1,57 @@
-//! What is logged of single decisions when somebody asks for it: best nodes and refusals. Spec: scheduler-core 9.14.
+//! What is logged of single decisions when somebody asks for it: best nodes, refusals, diagnoses. Spec: scheduler-core
+//! 9.14.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use koord_engine::engine::dump::{Dumps, Refusal, ScoreTable};
 use koord_engine::pod::PodKey;
+use tokio::sync::mpsc;
+
+use crate::flags::Debug;
+
+pub mod diagnosis;
+
+use diagnosis::Diagnosis;
 
 /// The switches, changed over HTTP while we run.
 #[derive(Debug, Default)]
 pub struct Switches {
     top_scores: AtomicI64,
     refusals: AtomicBool,
+    diagnosis: AtomicBool,
+    /// Whether the engine's thread itself writes diagnoses.
+    is_blocking: AtomicBool,
+    /// None where nobody reads them.
+    diagnoses: Option<mpsc::Sender<Diagnosis>>,
 }
 
 impl Switches {
-    pub fn new(top_scores: usize, refusals: bool) -> Switches {
-        Switches {
-            top_scores: AtomicI64::new(i64::try_from(top_scores).unwrap_or(i64::MAX)),
-            refusals: AtomicBool::new(refusals),
+    /// As the flags have them, and what [`diagnosis::log_all`] reads.
+    pub fn shared(flags: &Debug) -> (Arc<Switches>, mpsc::Receiver<Diagnosis>) {
+        let (sender, diagnoses) = mpsc::channel(flags.diagnosis_queue_size.max(1));
+        let switches = Switches {
+            top_scores: AtomicI64::new(i64::try_from(flags.top_scores).unwrap_or(i64::MAX)),
+            refusals: AtomicBool::new(flags.filters),
+            diagnosis: AtomicBool::new(flags.diagnosis),
+            is_blocking: AtomicBool::new(flags.diagnosis_blocking),
+            diagnoses: Some(sender),
+        };
+        (Arc::new(switches), diagnoses)
+    }
+
+    /// Writes a diagnosis to the log, at once or soon; one too many is dropped.
+    pub fn log_diagnosis(&self, diagnosis: Diagnosis) {
+        match &self.diagnoses {
+            Some(queue) if !self.is_blocking.load(Ordering::Relaxed) => {
+                if let Err(mpsc::error::TrySendError::Full(diagnosis)) = queue.try_send(diagnosis) {
+                    let pod = &diagnosis.pod.key;
+                    tracing::warn!("Diagnosis queue is full, dropping diagnosis for {pod}");
+                }
+            }
+            _ => tracing::info!("{}", diagnosis.line()),
         }
     }
 
@@ -27,6 +60,7 @@ impl Switches {
         Dumps {
             top_scores: usize::try_from(self.top_scores.load(Ordering::Relaxed)).unwrap_or(0),
             refusals: self.refusals.load(Ordering::Relaxed),
+            diagnosis: self.diagnosis.load(Ordering::Relaxed),
         }
     }
 
@@ -40,17 +74,32 @@ impl Switches {
 
     /// `PUT /debug/flags/f`.
     pub fn set_refusals(&self, text: &str) -> Result<String, String> {
-        let on = match text {
-            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-            "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-            _ => {
-                let reason = not_parsed("ParseBool", text);
-                return Err(format!("failed set debugFilterFailure {text}: {reason}"));
-            }
-        };
-        self.refusals.store(on, Ordering::Relaxed);
-        Ok(format!("successfully set debugFilterFailure to {text}"))
+        set(&self.refusals, text)
     }
+
+    /// `PUT /debug/flags/d`.
+    pub fn set_diagnosis(&self, text: &str) -> Result<String, String> {
+        set(&self.diagnosis, text)
+    }
+
+    /// `PUT /debug/flags/db`.
+    pub fn set_blocking(&self, text: &str) -> Result<String, String> {
+        set(&self.is_blocking, text)
+    }
+}
+
+/// The same name in all answers, as in Koordinator's.
+fn set(switch: &AtomicBool, text: &str) -> Result<String, String> {
+    let on = match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+        _ => {
+            let reason = not_parsed("ParseBool", text);
+            return Err(format!("failed set debugFilterFailure {text}: {reason}"));
+        }
+    };
+    switch.store(on, Ordering::Relaxed);
+    Ok(format!("successfully set debugFilterFailure to {text}"))
 }
 
 fn not_parsed(function: &str, text: &str) -> String {

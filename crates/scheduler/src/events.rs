@@ -1,6 +1,6 @@
 //! Events for users: none is lost, and none stands in the way of a binding.
 //!
-//! [`Notes::tell`] never waits. [`Worker`] sends: one at a time while bindings are on their way, for both cost the API
+//! [`Notes::tell`] never waits. [`Worker`] sends: now and then one while bindings are on their way, for both cost the API
 //! server the same, and many at a time when it is quiet, when too many wait, or when we stop. Repeats become a series,
 //! as kube-scheduler's do.
 
@@ -32,6 +32,9 @@ const AT_ONCE: usize = 16;
 /// So many writes on their way are busy times, and so many are quiet.
 const BUSY: usize = 32;
 const QUIET: usize = 4;
+
+/// The time between one event and the next in busy times.
+const TRICKLE: Duration = Duration::from_millis(20);
 
 /// client-go's patience with a server that cannot be reached.
 const TRIES_MAX: u32 = 12;
@@ -117,9 +120,12 @@ impl Worker {
                 let uid = waiting.note.about.uid.clone();
                 self.busy.insert(uid.clone());
                 let verdict = self.judge(waiting);
-                let client = self.client.clone();
+                let (client, load) = (self.client.clone(), self.load.clone());
                 sending.push(async move {
                     send(&client, verdict, stop).await;
+                    if width(&load, stop.is_cancelled()) == 1 {
+                        let _ = tokio::time::timeout(TRICKLE, stop.cancelled()).await;
+                    }
                     uid
                 });
                 continue;
@@ -180,22 +186,23 @@ fn told(note: Note) -> Told {
     }
 }
 
-fn reference(pod: &Subject) -> ObjectReference {
-    if let Some(name) = &pod.reserves {
+fn reference(about: &Subject) -> ObjectReference {
+    if let Some(name) = &about.reserves {
         return ObjectReference {
             api_version: Some(Reservation::api_version(&()).into_owned()),
             kind: Some(Reservation::kind(&()).into_owned()),
             name: Some(name.to_string()),
-            uid: Some(pod.uid.to_string()),
+            uid: Some(about.uid.to_string()),
             ..ObjectReference::default()
         };
     }
+    let is_node = about.is_node();
     ObjectReference {
         api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(pod.key.namespace.to_string()),
-        name: Some(pod.key.name.to_string()),
-        uid: Some(pod.uid.to_string()),
+        kind: Some(if is_node { "Node" } else { "Pod" }.to_owned()),
+        namespace: (!is_node).then(|| about.key.namespace.to_string()),
+        name: Some(about.key.name.to_string()),
+        uid: Some(about.uid.to_string()),
         ..ObjectReference::default()
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use koord_engine::engine::command::Subject;
-use koord_engine::extender::{Candidate, Extender, Filtered, Terms};
+use koord_engine::extender::{Candidate, Extender, Filtered, Kept, Terms};
 use tokio::runtime::Handle;
 
 use crate::config::Extender as Config;
@@ -15,7 +15,7 @@ mod http;
 mod objects;
 mod wire;
 
-pub use self::http::{ExtenderError, Http};
+pub use self::http::{ExtenderError, Http, terms};
 pub use self::objects::Objects;
 
 /// All configured extenders.
@@ -32,20 +32,19 @@ impl Extension {
         for config in configs {
             https.push(Arc::new(Http::new(config).await?));
         }
-        let with_nodes = configs.iter().any(|config| !config.node_cache_capable);
-        let objects = (!configs.is_empty()).then(|| Arc::new(Objects::new(with_nodes)));
+        let mut whole = configs.iter().filter(|config| !config.node_cache_capable);
+        let objects = (!configs.is_empty()).then(|| {
+            let with_nodes = whole.clone().next().is_some();
+            let with_victims = whole.any(|config| config.preempt_verb.is_some());
+            Arc::new(Objects::new(with_nodes, with_victims))
+        });
         Ok(Extension { https, objects })
     }
 
-    /// What the engine asks. `api` is where victims are read from. Call them from no thread of the runtime.
-    pub fn judges(&self, api: &kube::Client, runtime: &Handle) -> Vec<Box<dyn Extender>> {
+    /// What the engine asks. Call them from no thread of the runtime.
+    pub fn judges(&self, runtime: &Handle) -> Vec<Box<dyn Extender>> {
         let judge = |(http, objects): (&Arc<Http>, &Arc<Objects>)| {
-            let judge = Judge {
-                http: http.clone(),
-                objects: objects.clone(),
-                api: api.clone(),
-                runtime: runtime.clone(),
-            };
+            let judge = Judge { http: http.clone(), objects: objects.clone(), runtime: runtime.clone() };
             Box::new(judge) as Box<dyn Extender>
         };
         self.https.iter().zip(self.objects.iter().cycle()).map(judge).collect()
@@ -56,7 +55,6 @@ impl Extension {
 struct Judge {
     http: Arc<Http>,
     objects: Arc<Objects>,
-    api: kube::Client,
     runtime: Handle,
 }
 
@@ -96,18 +94,16 @@ impl Judge {
         wire::scores(&self.runtime.block_on(self.http.post(verb, body))?)
     }
 
-    fn ask_preempt(&self, pod: &Subject, candidate: &Candidate) -> Result<Option<Candidate>, String> {
-        let Some(verb) = self.http.verbs().preempt.as_deref() else { return Ok(Some(candidate.clone())) };
+    fn ask_preempt(&self, pod: &Subject, candidates: &[Candidate]) -> Result<Vec<Kept>, String> {
+        let Some(verb) = self.http.verbs().preempt.as_deref() else {
+            return Ok(candidates.iter().map(wire::as_offered).collect());
+        };
         let object = self.pod(pod)?;
         let body = match self.http.is_node_cache_capable() {
-            true => wire::about_victim_uids(&object, candidate),
-            false => {
-                let read = candidate.victims.iter().map(|victim| objects::read(&self.api, victim));
-                let victims = self.runtime.block_on(futures::future::try_join_all(read))?;
-                wire::about_victims(&object, candidate, &victims)
-            }
+            true => wire::about_victim_uids(&object, candidates),
+            false => wire::about_victims(&object, candidates, |uid| self.objects.pod(uid)),
         };
-        wire::kept(&self.runtime.block_on(self.http.post(verb, body))?, candidate)
+        wire::kept(&self.runtime.block_on(self.http.post(verb, body))?, candidates)
     }
 }
 
@@ -124,8 +120,8 @@ impl Extender for Judge {
         self.told(pod, self.ask_scores(pod, nodes))
     }
 
-    fn preempt(&mut self, pod: &Subject, candidate: &Candidate) -> Result<Option<Candidate>, String> {
-        self.told(pod, self.ask_preempt(pod, candidate))
+    fn preempt(&mut self, pod: &Subject, candidates: &[Candidate]) -> Result<Vec<Kept>, String> {
+        self.told(pod, self.ask_preempt(pod, candidates))
     }
 }
 

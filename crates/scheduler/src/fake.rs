@@ -6,21 +6,30 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use koord_engine::engine::command::Subject;
 use koord_engine::engine::dump::Dumps;
+use koord_engine::engine::measure::Measured;
 use koord_engine::engine::{Command, Input};
 use koord_engine::pod::PodKey;
 use koord_engine::time::Time;
 use kube::client::Body;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service};
 
 use crate::brain::{Attempt, Attempted, Brain, Form, Gauges, View};
+use crate::clock::Clock;
+use crate::driver::{self, Desk, Hands, Parts};
+use crate::dump::Switches;
+use crate::load::Load;
+use crate::metrics::SchedulerMetrics;
+use crate::monitor::Monitor;
 
 pub(crate) fn subject(name: &str) -> Subject {
     let key = PodKey { namespace: "ns".into(), name: name.into() };
@@ -152,6 +161,8 @@ pub(crate) struct FakeState {
     pub(crate) dumps: Dumps,
     pub(crate) wake_at: Option<Time>,
     pub(crate) steps: usize,
+    /// The version of every pod that is asked about.
+    pub(crate) revision: Option<String>,
 }
 
 impl FakeBrain {
@@ -201,6 +212,7 @@ impl Brain for FakeBrain {
             View::Node(name) if name == "n" => Some(serde_json::json!({"node": name})),
             View::Node(_) => None,
             View::ExplainPending(Form::Text) => Some("nothing waits".into()),
+            View::Revision { .. } => self.with(|state| state.revision.clone().map(Value::from)),
             View::Resources => Some("kube_pod_resource_request{} 1\n".into()),
             other => Some(format!("{other:?}").into()),
         }
@@ -214,7 +226,38 @@ impl Brain for FakeBrain {
         Vec::new()
     }
 
+    fn measured(&mut self) -> Measured {
+        Measured::default()
+    }
+
     fn set_dumps(&mut self, dumps: Dumps) {
         self.with(|state| state.dumps = dumps);
     }
+}
+
+struct Nobody;
+
+impl Hands for Nobody {
+    fn take(&mut self, _: Command) {}
+}
+
+/// The way to this brain, on a thread of its own until `stop` is cancelled. Its commands are nobody's.
+pub(crate) fn desk(brain: FakeBrain, stop: &CancellationToken) -> Desk {
+    let (_, outcomes) = mpsc::unbounded_channel();
+    let parts = Parts {
+        brain,
+        hands: Nobody,
+        outcomes,
+        load: Arc::new(Load::default()),
+        clock: Clock::start(),
+        monitor: Monitor::new(crate::flags::Monitor {
+            period: Duration::from_secs(10),
+            timeout: Duration::from_secs(30),
+            drop_unhandled_after: Duration::from_secs(5),
+        }),
+        switches: Arc::new(Switches::default()),
+        metrics: SchedulerMetrics::default(),
+        watches: 0,
+    };
+    driver::start(parts, stop.clone(), stop.clone()).unwrap().0
 }

@@ -39,6 +39,8 @@ pub struct Options {
     pub debug: Debug,
     pub monitor: Monitor,
     pub sync_barrier: SyncBarrier,
+    /// None when nothing is recorded.
+    pub record: Option<Record>,
     pub gates: Gates,
     pub log: LogOptions,
     /// Of deprecated flags, and of flags that have no effect.
@@ -106,6 +108,14 @@ pub struct SyncBarrier {
     pub pod_namespace: String,
     pub pod_name: String,
     pub hard_timeout: Duration,
+}
+
+/// Where everything that decisions depend on is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub file: PathBuf,
+    /// Bytes.
+    pub limit: u64,
 }
 
 /// Which plugins may run their controllers.
@@ -204,6 +214,7 @@ fn options(values: &Values) -> Result<Options, OptionsError> {
             pod_name: values.text("sync-barrier-pod-name").to_owned(),
             hard_timeout: reader.duration("sync-hard-timeout"),
         },
+        record: reader.record(),
         gates: gates(values)?,
         log: log_options(values).map_err(OptionsError::Log)?,
         warnings,
@@ -298,6 +309,15 @@ impl Reader<'_> {
             diagnosis_queue_size: self.count("debug-diagnosis-queue-size"),
             diagnosis_workers: self.count("debug-diagnosis-worker-count"),
         }
+    }
+
+    fn record(&mut self) -> Option<Record> {
+        let text = self.values.text("record-limit");
+        let limit = crate::record::parse_size(text);
+        if limit.is_err() {
+            self.refuse("record-limit", text, "a size of 1Mi at least");
+        }
+        Some(Record { file: self.path("record")?, limit: limit.ok()? })
     }
 
     /// Election flags always count, older ones only without a file.

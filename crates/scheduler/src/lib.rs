@@ -12,6 +12,7 @@ pub mod run;
 
 pub mod brain;
 pub mod clock;
+mod compare;
 pub mod driver;
 pub mod load;
 pub mod monitor;

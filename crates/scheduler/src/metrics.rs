@@ -3,10 +3,13 @@
 //! What is counted as it happens stands in [`SchedulerMetrics`]; numbers of the moment are asked of the engine when
 //! somebody looks ([`SchedulerMetrics::set_gauges`]).
 
+mod plugins;
+
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use koord_engine::engine::measure::Measured;
 use koord_kit::metrics::Metrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -17,6 +20,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use crate::brain::{Attempt, Attempted, Gauges};
+use plugins::PluginMetrics;
 
 mod reservations;
 
@@ -36,6 +40,8 @@ pub struct SchedulerMetrics {
     preemption_attempts: Counter,
     preemption_victims: Histogram,
     preemption_tasks: Family<TaskLabels, Counter>,
+    preemption_seconds: Histograms<TaskLabels>,
+    plugins: PluginMetrics,
     timeouts: Family<ProfileLabels, Gauge>,
     late: Gauge,
     tasks: Family<OperationLabels, Gauge>,
@@ -94,6 +100,10 @@ impl Default for SchedulerMetrics {
             preemption_attempts: Counter::default(),
             preemption_victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             preemption_tasks: Family::default(),
+            preemption_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.01, 2.0, 20))
+            }),
+            plugins: PluginMetrics::default(),
             timeouts: Family::default(),
             late: Gauge::default(),
             tasks: Family::default(),
@@ -112,6 +122,7 @@ impl SchedulerMetrics {
             };
             ours.show_attempts(&mut add);
             ours.show_rest(&mut add);
+            ours.plugins.show(&mut add);
             registry.register_collector(Box::new(Moment(ours.gauges.clone())));
         });
         ours
@@ -176,6 +187,11 @@ impl SchedulerMetrics {
             "Number of preemption tasks, by the result",
             Box::new(self.preemption_tasks.clone()),
         );
+        add(
+            "preemption_goroutines_duration_seconds",
+            "Duration in seconds for running tasks for the preemption",
+            Box::new(self.preemption_seconds.clone()),
+        );
         // A gauge by type, for a counter would get an ending that Koordinator's name does not have.
         add(
             "scheduling_timeout",
@@ -222,9 +238,29 @@ impl SchedulerMetrics {
 
     /// What came of the part of an extension point that the shell carries out.
     pub fn carried_out(&self, point: &'static str, profile: &str, succeeded: bool, took: Duration) {
-        let status = if succeeded { "Success" } else { "Error" };
+        self.point(profile, point, if succeeded { "Success" } else { "Error" }, took);
+    }
+
+    fn point(&self, profile: &str, point: &'static str, status: &'static str, took: Duration) {
         let labels = PointLabels { extension_point: point, status, profile: profile.to_owned() };
         self.point_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// What the engine measured of itself.
+    pub fn measured(&self, measured: &Measured) {
+        self.plugins
+            .measured(measured, |profile, point, status, took| self.point(profile, point, status, took));
+    }
+
+    /// Users are told that a pod could not be placed.
+    pub fn told_failure(&self, note: &str) {
+        self.plugins.told(note);
+    }
+
+    /// How long it took to send victims away.
+    pub fn preemption_took(&self, succeeded: bool, took: Duration) {
+        let result = if succeeded { "success" } else { "error" };
+        self.preemption_seconds.get_or_create(&TaskLabels { result }).observe(took.as_secs_f64());
     }
 
     pub fn preempting(&self, victims: usize) {
@@ -295,6 +331,9 @@ impl Collector for Moment {
         });
         let help = "The number of unschedulable pods broken down by plugin name";
         family(&mut encoder, "scheduler_unschedulable_pods", help, &held.collect::<Vec<_>>())?;
+        let events = gauges.in_flight.iter().map(|(event, count)| (vec![("event", event.clone())], *count));
+        let help = "Number of events currently tracked in the scheduling queue";
+        family(&mut encoder, "scheduler_inflight_events", help, &events.collect::<Vec<_>>())?;
         let help = "Number of pods added to scheduling queues by event and queue type";
         let name = "scheduler_queue_incoming_pods";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -326,6 +365,8 @@ mod tests {
     use super::*;
     use koord_api::quantity::ResourceList;
     use koord_engine::engine::ReservationGauge;
+    use koord_engine::engine::measure::HintLap;
+    use koord_engine::framework::timing::{Lap, Laps};
     use koord_kit::metrics::Format;
 
     fn resources<const N: usize>(amounts: [(&str, &str); N]) -> ResourceList {
@@ -354,6 +395,7 @@ mod tests {
                 allocatable: resources([("cpu", "8"), ("memory", "16Gi"), ("example.com/gpu", "2")]),
                 allocated: resources([("cpu", "1500m"), ("memory", "4Gi")]),
             }],
+            in_flight: [("PodPopped".to_owned(), 2)].into(),
             ..Gauges::default()
         };
         metrics.set_gauges(gauges, 7, 1);
@@ -383,6 +425,53 @@ mod tests {
             "scheduler_reservation_resource{type=\"utilization\",name=\"r1\",resource=\"cpu\",unit=\"ratio\"} 0.1875",
             "scheduler_reservation_resource{type=\"allocated\",name=\"r1\",resource=\"memory\",unit=\"GiB\"} 4.0",
             "scheduler_reservation_resource{type=\"allocated\",name=\"r1\",resource=\"example.com/gpu\",unit=\"raw\"} 0.0",
+            "scheduler_inflight_events{event=\"PodPopped\"} 2",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
+        }
+    }
+
+    #[test]
+    fn what_the_engine_measures_is_shown() {
+        let registry = Metrics::new();
+        let metrics = SchedulerMetrics::new(&registry);
+        let lap = |plugin, status| Lap { point: "Filter", plugin, status, took: Duration::from_micros(20) };
+        metrics.measured(&Measured {
+            plugins: vec![(
+                "koord-scheduler".into(),
+                Laps {
+                    laps: vec![lap(None, "Unschedulable"), lap(Some("NodeName"), "Success")],
+                    asked: [(("NodeName", "Filter"), 9)].into(),
+                },
+            )],
+            hints: vec![HintLap {
+                plugin: "NodeName",
+                event: "NodeAdd".to_owned(),
+                hint: "QueueSkip",
+                took: Duration::from_micros(1),
+            }],
+            events: vec![("NodeAdd".to_owned(), Duration::from_micros(300))],
+            waits: vec![("Success", Duration::from_secs(2))],
+        });
+        metrics.preemption_took(true, Duration::from_millis(15));
+        for note in [
+            "running PreBind plugin \"VolumeBinding\": binding volumes: no",
+            "running \"VolumeBinding\" filter plugin: no",
+            "running \"NodeName\" filter plugin: no",
+        ] {
+            metrics.told_failure(note);
+        }
+        let page = registry.render(Format::Prometheus);
+        for line in [
+            "scheduler_framework_extension_point_duration_seconds_count{extension_point=\"Filter\",status=\"Unschedulable\",profile=\"koord-scheduler\"} 1",
+            "scheduler_plugin_execution_duration_seconds_bucket{le=\"0.0000225\",plugin=\"NodeName\",extension_point=\"Filter\",status=\"Success\"} 1",
+            "scheduler_plugin_evaluation_total{plugin=\"NodeName\",extension_point=\"Filter\",profile=\"koord-scheduler\"} 9",
+            "scheduler_queueing_hint_execution_duration_seconds_count{plugin=\"NodeName\",event=\"NodeAdd\",hint=\"QueueSkip\"} 1",
+            "scheduler_event_handling_duration_seconds_count{event=\"NodeAdd\"} 1",
+            "scheduler_permit_wait_duration_seconds_sum{result=\"Success\"} 2.0",
+            "scheduler_preemption_goroutines_duration_seconds_count{result=\"success\"} 1",
+            "scheduler_volume_scheduling_stage_error_total{operation=\"bind\"} 1",
+            "scheduler_volume_scheduling_stage_error_total{operation=\"predicate\"} 1",
         ] {
             assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
         }

@@ -31,7 +31,7 @@ use api::Api;
 
 /// Commands carried out at once. The server and etcd gain from company up to here; each is a connection of its own, for
 /// the client speaks HTTP/1.1.
-const AT_ONCE: usize = 128;
+const AT_ONCE: usize = 64;
 
 /// Says whether we may write now: whether we lead at this very instant.
 pub type MayWrite = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -267,7 +267,10 @@ impl Shared {
             Command::PatchStatus(patch) => status::patch(self, &patch).await,
             Command::Preempt(order) => {
                 let owed = self.owe(&order.preemptor.uid, |message| Outcome::PreemptFailed { message });
-                owed.pay(match preempt::preempt(self, &order).await {
+                let begun = Instant::now();
+                let result = preempt::preempt(self, &order).await;
+                self.metrics.preemption_took(result.is_ok(), begun.elapsed());
+                owed.pay(match result {
                     Ok(()) => Outcome::Preempted,
                     Err(message) => Outcome::PreemptFailed { message },
                 });

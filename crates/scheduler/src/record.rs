@@ -3,6 +3,8 @@
 //! The engine's thread hands lines over and never waits for the disk; a thread of our own compresses and writes. The
 //! file stays within its limit: when it is full, what happened long ago is folded into the objects that were there last.
 
+mod brain;
+mod extenders;
 mod file;
 mod replay;
 
@@ -16,9 +18,12 @@ use std::thread::JoinHandle;
 
 use koord_api::quantity::Quantity;
 use koord_engine::engine::{Command, Input};
+use koord_engine::extender::Said;
 use koord_engine::record::{Header, Taker};
 use koord_engine::time::Time;
 
+pub use brain::Recorded;
+pub use extenders::Heard;
 pub use file::Lines;
 pub use koord_engine::record::Played;
 pub use replay::{Decision, ReplayError, Verdict, replay};
@@ -91,6 +96,13 @@ impl Recorder {
     pub fn input(&mut self, now: Time, input: &Input) {
         if self.writer.is_some() {
             self.taker.input(now, input);
+        }
+    }
+
+    /// To be called with what extenders said in a step, before the step itself.
+    pub fn said(&mut self, said: &[(usize, Said)]) {
+        if self.writer.is_some() && !said.is_empty() {
+            self.taker.said(said);
         }
     }
 

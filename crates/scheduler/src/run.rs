@@ -14,6 +14,7 @@ use crate::config::{self, LoadError, SchedulerConfig};
 use crate::flags::{self, Options, OptionsError, Request};
 
 mod assemble;
+mod barrier;
 mod servers;
 
 pub use assemble::{Ending, Running, Setup, StartError, start};
@@ -64,8 +65,11 @@ fn run(options: Options) -> Result<ExitCode, MainError> {
     }
     let log = koord_kit::log::init(&options.log).map_err(MainError::Log)?;
     warn(&options, &config);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(MainError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(io_threads())
+        .enable_all()
+        .build()
+        .map_err(MainError::Runtime)?;
     runtime.block_on(async {
         let shutdown = Shutdown::on_signals().map_err(MainError::Runtime)?;
         let cluster = cluster(&options, &config).await?;
@@ -88,6 +92,12 @@ fn run(options: Options) -> Result<ExitCode, MainError> {
             _ => ExitCode::FAILURE,
         })
     })
+}
+
+/// Threads that talk to the API server. One binds thousands of pods a second, and more only hand work to each other;
+/// large machines have large clusters to list.
+fn io_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() / 4).clamp(1, 4)
 }
 
 fn warn(options: &Options, config: &SchedulerConfig) {

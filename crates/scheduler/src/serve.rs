@@ -22,6 +22,7 @@ use crate::metrics::SchedulerMetrics;
 pub mod access;
 mod debug;
 mod services;
+pub mod trust;
 
 /// Where this process stands.
 #[derive(Debug, Default)]

@@ -31,7 +31,7 @@ mod older;
 use older::Beta;
 
 /// A pod that has finished is a deletion to the scheduler.
-const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+pub(crate) const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// Changes that may wait between a watch and the engine's desk.
 const DELTAS_MAX: usize = 256;

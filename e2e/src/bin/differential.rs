@@ -26,7 +26,7 @@ async fn run() -> Result<bool> {
     Ok(report.differences.is_empty())
 }
 
-/// `--scenarios N --seed N --seconds N --except KIND --keep DIR --sandbox`, in any order.
+/// `--scenarios N --seed N --seconds N --except KIND --keep DIR --file FILE --sandbox`, in any order.
 fn options(mut words: impl Iterator<Item = String>) -> Result<Options> {
     let mut options = Options {
         ground: Ground::Kubernetes,
@@ -35,6 +35,8 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options> {
         limit: None,
         except: Vec::new(),
         keep: None,
+        failures: Some("target/differential".into()),
+        file: None,
     };
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -44,6 +46,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options> {
             "--seconds" => options.limit = Some(std::time::Duration::from_secs(value()?.parse()?)),
             "--keep" => options.keep = Some(value()?.into()),
             "--except" => options.except.push(value()?),
+            "--file" => (options.file, options.count) = (Some(value()?.into()), 1),
             "--sandbox" => options.ground = Ground::Sandbox,
             _ => bail!("unknown option {word:?}"),
         }

@@ -27,6 +27,11 @@ pub fn differences(real: &Outcome, ours: &Outcome) -> Vec<Difference> {
             found.push(Difference { what, real, ours });
         }
     };
+    if real.woken != ours.woken {
+        let told = |outcome: &Outcome| if outcome.woken { "tried again" } else { "left alone" }.to_owned();
+        differ("woken".to_owned(), told(real), told(ours));
+        return found;
+    }
     if real.node.is_empty() != ours.node.is_empty() {
         let told = |outcome: &Outcome| match outcome.node.as_str() {
             "" => format!("pending: {}", outcome.message),

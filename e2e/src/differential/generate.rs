@@ -38,7 +38,7 @@ pub fn scenario(seed: u64) -> Scenario {
     };
     let base = maker.base();
     let count = maker.random.between(8, 18);
-    let steps = (1..=count).map(|number| maker.step(number)).collect();
+    let steps = (1..=count).flat_map(|number| maker.steps(number)).collect();
     Scenario { family: theme.name().to_owned(), seed, base, steps }
 }
 
@@ -69,7 +69,7 @@ impl Maker {
         base.extend(self.nodes.clone());
         for number in 0..self.standing_count() {
             let node = name(self.random.pick(&self.nodes)).to_owned();
-            base.push(self.standing_pod(number, &node));
+            base.push(self.standing_pod(&format!("b-{number:02}"), &node));
         }
         base
     }
@@ -83,31 +83,69 @@ impl Maker {
     }
 
     /// A pod that is on a node from the start. Nobody asks whether it fits there.
-    fn standing_pod(&mut self, number: usize, node: &str) -> Value {
-        let mut pod = self.pod(&format!("b-{number:02}"));
+    fn standing_pod(&mut self, name: &str, node: &str) -> Value {
+        let mut pod = self.pod(name);
         if let Some(spec) = pod["spec"].as_object_mut() {
             spec.remove("schedulingGates");
             spec.remove("volumes");
             spec.insert("nodeName".to_owned(), json!(node));
         }
         pod["status"] = json!({"phase": "Running"});
-        self.placed.push(format!("{}/{}", namespace(&pod), name(&pod)));
+        self.placed.push(format!("{}/{name}", namespace(&pod)));
         pod
     }
 
-    fn step(&mut self, number: usize) -> Step {
+    /// A pod to place, after changes now and then. Some wait for what comes if they find no node.
+    fn steps(&mut self, number: usize) -> Vec<Step> {
         let mut step = Step::default();
-        if self.random.percent(8) && !self.placed.is_empty() {
-            let at = self.random.below(self.placed.len());
-            step.delete.push(format!("Pod/{}", self.placed.swap_remove(at)));
+        if self.random.percent(8) {
+            step.delete.extend(self.some_pod());
         }
         if self.random.percent(12) {
             step.update.push(self.change_node());
         }
         let pod = self.pod(&format!("p-{number:02}"));
-        self.placed.push(format!("{}/{}", namespace(&pod), name(&pod)));
+        let key = format!("{}/{}", namespace(&pod), name(&pod));
         step.create.push(pod);
+        step.keep = self.random.percent(30);
+        let mut steps = vec![step];
+        if steps[0].keep {
+            for event in 0..self.random.between(1, 3) {
+                steps.push(self.event(number * 10 + event));
+            }
+        }
+        self.placed.push(key);
+        steps
+    }
+
+    /// One change that may let a pod fit.
+    fn event(&mut self, number: usize) -> Step {
+        let mut step = Step::default();
+        match self.random.below(10) {
+            0..=3 => step.delete.extend(self.some_pod()),
+            4..=6 => step.update.push(self.change_node()),
+            7 => {
+                let node = name(self.random.pick(&self.nodes)).to_owned();
+                step.create.push(self.standing_pod(&format!("e-{number:03}"), &node));
+            }
+            8 if self.nodes.len() > 2 => {
+                let at = self.random.below(self.nodes.len());
+                let node = self.nodes.remove(at);
+                step.delete.push(format!("Node/{}", name(&node)));
+            }
+            _ => {
+                let node = self.node(&format!("x{number:03}"), 3);
+                self.nodes.push(node.clone());
+                step.create.push(node);
+            }
+        }
         step
+    }
+
+    /// To be deleted.
+    fn some_pod(&mut self) -> Option<String> {
+        let count = self.placed.len();
+        (count > 0).then(|| format!("Pod/{}", self.placed.swap_remove(self.random.below(count))))
     }
 
     /// Services and owners, by whose selectors pods are spread by default.

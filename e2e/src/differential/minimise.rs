@@ -89,8 +89,8 @@ impl Search<'_> {
 fn without(scenario: &Scenario, place: usize) -> Option<Scenario> {
     let mut smaller = scenario.clone();
     let mut left = place;
-    let created = smaller.steps.iter_mut().flat_map(|step| &mut step.create);
-    for object in created.chain(&mut smaller.base) {
+    let changed = smaller.steps.iter_mut().flat_map(|step| step.create.iter_mut().chain(&mut step.update));
+    for object in changed.chain(&mut smaller.base) {
         for part in ["spec", "metadata", "status"] {
             if let Some(tree) = object.get_mut(part)
                 && remove(tree, &mut left)

@@ -34,6 +34,8 @@ pub struct Ours {
     now: Time,
     /// Pods as they were last told of, by uid.
     pods: BTreeMap<String, Value>,
+    /// The version of each volume and claim that was last told of, by uid.
+    versions: BTreeMap<String, Value>,
 }
 
 impl Ours {
@@ -55,6 +57,7 @@ impl Ours {
             parts,
             now,
             pods: BTreeMap::new(),
+            versions: BTreeMap::new(),
         })
     }
 
@@ -63,16 +66,25 @@ impl Ours {
         if kind(object) == "Pod" {
             self.pods.insert(uid(object), object.clone());
         }
+        self.is_news(object);
         if let Some(input) = input(object).with_context(|| object.to_string())? {
             self.all(&input);
         }
         Ok(())
     }
 
-    /// A pod is gone.
-    pub fn forget(&mut self, pod: &Value) {
-        let (namespace, name) = (namespace(pod).to_owned(), name(pod).to_owned());
-        self.all(&Input::PodGone { namespace, name, uid: uid(pod) });
+    fn is_news(&mut self, object: &Value) -> bool {
+        let version = object["metadata"]["resourceVersion"].clone();
+        self.versions.insert(uid(object), version.clone()) != Some(version)
+    }
+
+    /// A pod or node is gone.
+    pub fn forget(&mut self, object: &Value) {
+        let (namespace, name) = (namespace(object).to_owned(), name(object).to_owned());
+        self.all(&match kind(object) {
+            "Node" => Input::NodeGone { name },
+            _ => Input::PodGone { namespace, name, uid: uid(object) },
+        });
     }
 
     fn all(&mut self, input: &Input) {
@@ -85,17 +97,21 @@ impl Ours {
 
     /// What we would do with the pod, from memory and by asking every node; then the real outcome becomes ours.
     pub fn place(&mut self, pod: &PlayedPod, after: &[Value]) -> Result<[Outcome; 2]> {
-        self.tell(&pod.created)?;
+        if !pod.is_known {
+            self.tell(&pod.before)?;
+        }
         if let Some(ungated) = &pod.ungated {
             let early = self.whole.step(self.now);
             ensure!(early.is_none(), "a gated pod was tried: {early:?}");
             self.tell(ungated)?;
         }
+        // What did not change is no news.
+        let after: Vec<Value> = after.iter().filter(|object| self.is_news(object)).cloned().collect();
         self.now = self.now + PAUSE;
         let outcomes = [&mut self.whole, &mut self.plain].map(|engine| -> Result<Outcome> {
             let mut way = walk(engine, self.now, pod)?;
             correct(engine, self.now, pod, &way, &self.pods)?;
-            if follow(engine, self.now, pod, after, &way)? == Some(false) {
+            if follow(engine, self.now, pod, &after, &way)? == Some(false) {
                 way.outcome.message = "the place was found, but no bind came".to_owned();
             }
             anyhow::Ok(way.outcome)
@@ -107,10 +123,10 @@ impl Ours {
                 parts.entry(node.clone()).or_default().insert((*plugin).to_owned(), *score);
             }
             correct(engine, self.now, pod, &alone, &self.pods)?;
-            follow(engine, self.now, pod, after, &alone)?;
+            follow(engine, self.now, pod, &after, &alone)?;
         }
-        if let Some(bound) = &pod.bound {
-            self.pods.insert(uid(bound), bound.clone());
+        if let Some(now) = &pod.now {
+            self.pods.insert(uid(now), now.clone());
         }
         self.now = self.now + PAUSE;
         let [whole, plain] = outcomes;
@@ -132,13 +148,14 @@ struct Way {
 
 /// Lets an engine try the pod until it has a node or is refused for good.
 fn walk(engine: &mut Engine, start: Time, pod: &PlayedPod) -> Result<Way> {
-    let uid = uid(&pod.created);
+    let uid = uid(&pod.before);
     let mut way = Way { outcome: Outcome::default(), preempted: BTreeSet::new(), is_preparing: false };
     let mut now = start;
     for _ in 0..ATTEMPTS_MAX {
         engine.take(now, Input::Tick);
         let Some(attempted) = engine.step(now) else { break };
         ensure!(*attempted.pod.uid == *uid, "{} was tried", attempted.pod.key);
+        way.outcome.woken = pod.is_known;
         way.read(engine, &attempted);
         let mut victims = Vec::new();
         for command in engine.take_commands() {
@@ -216,7 +233,7 @@ fn follow(
     after: &[Value],
     way: &Way,
 ) -> Result<Option<bool>> {
-    let uid = uid(&pod.created);
+    let uid = uid(&pod.before);
     let answer = |outcome| Input::Outcome { uid: uid.clone(), outcome };
     let is_alike = !way.outcome.node.is_empty() && way.outcome.node == pod.outcome.node;
     for object in after {
@@ -241,14 +258,14 @@ fn follow(
             }),
         );
     }
-    match &pod.bound {
-        Some(bound) => {
-            if let Some(input) = input(bound)? {
+    match &pod.now {
+        Some(now_is) => {
+            if let Some(input) = input(now_is)? {
                 engine.take(now, input);
             }
         }
         None => {
-            let (namespace, name) = (namespace(&pod.created).to_owned(), name(&pod.created).to_owned());
+            let (namespace, name) = (namespace(&pod.before).to_owned(), name(&pod.before).to_owned());
             engine.take(now, Input::PodGone { namespace, name, uid });
         }
     }

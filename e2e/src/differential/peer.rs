@@ -40,6 +40,9 @@ pub struct Peer {
 /// What it logged of one pod: by node the total, and by node and plugin the parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Logged {
+    pub attempts: usize,
+    /// Attempts that ended with a refusal or an error.
+    pub failures: usize,
     pub totals: BTreeMap<String, i64>,
     pub parts: BTreeMap<String, BTreeMap<String, i64>>,
 }
@@ -97,6 +100,10 @@ fn parse(text: &str) -> BTreeMap<String, Logged> {
         Regex::new(r#""Calculated node's final score for pod" pod="([^"]+)" node="([^"]+)" score=(-?\d+)"#)
             .expect("a fixed pattern")
     });
+    static FAILED: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r#""(?:Unable to schedule pod; |Error scheduling pod; )[^"]*".* pod="([^"]+)""#)
+            .expect("a fixed pattern")
+    });
     let mut found: BTreeMap<String, Logged> = BTreeMap::new();
     for line in text.lines() {
         if let Some(groups) = PART.captures(line) {
@@ -108,7 +115,11 @@ fn parse(text: &str) -> BTreeMap<String, Logged> {
             totals.insert(groups[2].to_owned(), groups[3].parse().unwrap_or_default());
         } else if let Some(pod) = line.split("\"Attempting to schedule pod\" pod=\"").nth(1) {
             // What an earlier attempt said no longer counts.
-            found.remove(pod.split('"').next().unwrap_or_default());
+            let logged = found.entry(pod.split('"').next().unwrap_or_default().to_owned()).or_default();
+            (logged.totals, logged.parts) = Default::default();
+            logged.attempts += 1;
+        } else if let Some(groups) = FAILED.captures(line) {
+            found.entry(groups[1].to_owned()).or_default().failures += 1;
         }
     }
     found
@@ -127,6 +138,11 @@ I1116 03:00:00.000003    1 schedule_one.go:898] "Calculated node's final score f
         let found = parse(text);
         assert_eq!(found["a/p"].totals["n1"], 397);
         assert_eq!(found["a/p"].parts["n1"]["NodeResourcesFit"], 97);
-        assert!(parse(&format!("{text}x] \"Attempting to schedule pod\" pod=\"a/p\"\n")).is_empty());
+        let again = format!("{text}x] \"Attempting to schedule pod\" pod=\"a/p\"\n");
+        let failed =
+            format!("{again}x] \"Unable to schedule pod; no fit; waiting\" pod=\"a/p\" err=\"0/1\"\n");
+        let found = parse(&failed);
+        assert_eq!((found["a/p"].attempts, found["a/p"].failures), (2, 1));
+        assert!(found["a/p"].totals.is_empty());
     }
 }

@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 
 use super::binder;
 use super::board::Board;
-use super::peer::Peer;
-use super::scenario::{Outcome, Step, is_kind, kind, name, namespace};
+use super::peer::{Logged, Peer};
+use super::scenario::{Outcome, Step, is_kind, is_to_place, kind, name, namespace};
 use super::server::Talk;
+
+mod changes;
 
 /// Longer than a scheduler takes for anything; one that takes longer has lost a pod.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -34,7 +36,7 @@ const CLEARED: [&str; 9] = [
 /// Requests on their way at once.
 const PARALLEL: usize = 8;
 /// Marks the nodes that a probe counts.
-const MARK: &str = "koord.test/mark";
+pub(super) const MARK: &str = "koord.test/mark";
 /// No node has any.
 const NOTHING: &str = "koord.test/nothing";
 /// When the first pod began to run, in seconds of the epoch; each later one a second after.
@@ -49,6 +51,9 @@ pub struct Lab {
     started: i64,
     /// Pods on nodes, by uid.
     standing: BTreeMap<String, String>,
+    /// A pod that was refused and stays: as the scenario has it, and as it is.
+    waiting: Option<(Value, Value)>,
+    probes: u64,
     has_claims: bool,
     /// Kinds that were made, with their namespaces.
     used: BTreeSet<(String, String)>,
@@ -57,25 +62,38 @@ pub struct Lab {
 }
 
 /// What a step brought.
+#[derive(Default)]
 pub struct Played {
-    /// Objects as they were when the scheduler first saw them: nodes changed, pods to place.
-    pub told: Vec<Value>,
-    /// Pods deleted by the step itself.
-    pub deleted: Vec<Value>,
-    /// The pods to place with what became of them.
+    /// What it did to the cluster, in order.
+    pub events: Vec<Event>,
+    /// Pods to place, or one that waited, with what became of them.
     pub pods: Vec<PlayedPod>,
     /// Objects as they are after it: volumes, claims.
     pub after: Vec<Value>,
 }
 
+/// Something that a scheduler hears of.
+pub enum Event {
+    /// An object as it is stored now, and as the scenario has it.
+    Is {
+        object: Value,
+        stored: Value,
+    },
+    Gone(Value),
+}
+
 /// A pod and its way.
 pub struct PlayedPod {
-    /// As it was created; with its gates, where it has any.
-    pub created: Value,
+    /// As the scenario has it.
+    pub object: Value,
+    /// As it was before this step: as it was created, or as it waited.
+    pub before: Value,
+    /// Whether the scheduler knew of it before.
+    pub is_known: bool,
     /// Without gates, where it had some.
     pub ungated: Option<Value>,
-    /// On its node and running; none when it found none, and is deleted again.
-    pub bound: Option<Value>,
+    /// On its node and running; or refused, when it stays; none when it was refused and is deleted.
+    pub now: Option<Value>,
     /// Pods preempted for it.
     pub victims: Vec<Value>,
     pub outcome: Outcome,
@@ -93,6 +111,8 @@ impl Lab {
             marks: 0,
             started: 0,
             standing: BTreeMap::new(),
+            waiting: None,
+            probes: 0,
             has_claims: false,
             used: BTreeSet::new(),
             lasting: BTreeMap::new(),
@@ -127,11 +147,7 @@ impl Lab {
         // It keeps how many nodes have an image with each node, as of when it last looked: all must be looked at anew
         // when it did so in between.
         while self.probe(nodes, nodes).await? > 0 {
-            self.marks += 1;
-            let mark = json!({"metadata": {"labels": {MARK: self.marks.to_string()}}});
-            for node in base.iter().filter(|object| is_kind(object, "Node")) {
-                self.talk.patch("Node", "", name(node), &mark).await?;
-            }
+            self.mark_all().await?;
         }
         let mut pods: Vec<Value> = base.iter().filter(|object| is_kind(object, "Pod")).cloned().collect();
         for pod in &mut pods {
@@ -156,6 +172,7 @@ impl Lab {
             }
         }
         self.used.clear();
+        self.waiting = None;
         self.board.wipe();
         self.standing.clear();
         self.started = 0;
@@ -199,51 +216,72 @@ impl Lab {
         Ok(stored)
     }
 
+    /// Marks all nodes anew. Returns them.
+    async fn mark_all(&mut self) -> Result<Vec<Value>> {
+        self.marks += 1;
+        let mark = json!({"metadata": {"labels": {MARK: self.marks.to_string()}}});
+        let mut marked = Vec::new();
+        for node in self.talk.list("Node").await? {
+            marked.push(typed(self.talk.patch("Node", "", name(&node), &mark).await?, "Node"));
+        }
+        Ok(marked)
+    }
+
     /// Waits until the scheduler knows all nodes, and so many with the newest mark. Tells how often it did not.
     async fn probe(&mut self, nodes: usize, marked: usize) -> Result<usize> {
-        let want = format!("0/{nodes} nodes are available: {marked} Insufficient {NOTHING}");
+        let all = format!("0/{nodes} nodes are available: ");
+        let want = format!("{marked} Insufficient {NOTHING}");
         let end = tokio::time::Instant::now() + LIMIT;
         for number in 0.. {
-            let marked = json!({"key": MARK, "operator": "In", "values": [self.marks.to_string()]});
-            let probe = json!({"apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": format!("probe-{}-{number}", self.marks), "namespace": "default"},
-                "spec": {"terminationGracePeriodSeconds": 0,
-                    "tolerations": [{"operator": "Exists"}],
-                    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
-                        {"nodeSelectorTerms": [{"matchExpressions": [marked]}]}}},
-                    "containers": [{"name": "c", "image": "i", "resources": {
-                        "requests": {NOTHING: "1"}, "limits": {NOTHING: "1"}}}]}});
-            let created = self.talk.create(&probe).await?;
-            let uid = uid(&created);
-            let message = self
-                .board
-                .wait(LIMIT, "an answer to a probe", |board| refused(&board.get(&uid)?.object))
-                .await?;
-            self.talk.delete("Pod", "default", name(&created)).await?;
-            if message.starts_with(&want) {
+            let message = self.ask().await?;
+            // A node may be full as well, which is told first.
+            let mut reasons = message.strip_prefix(&all).into_iter().flat_map(|rest| rest.split(", "));
+            if reasons.any(|reason| reason.starts_with(&want)) {
                 return Ok(number);
             }
-            ensure!(tokio::time::Instant::now() < end, "the scheduler says {message:?}, wanted {want:?}");
+            ensure!(tokio::time::Instant::now() < end, "the scheduler says {message:?}, wanted {all}{want}");
         }
         bail!("probes do not end")
     }
 
+    /// What the scheduler says of a pod that fits nowhere, and that only nodes with the newest mark come near.
+    async fn ask(&mut self) -> Result<String> {
+        self.probes += 1;
+        let marked = json!({"key": MARK, "operator": "In", "values": [self.marks.to_string()]});
+        let probe = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("probe-{}", self.probes), "namespace": "default"},
+            "spec": {"terminationGracePeriodSeconds": 0,
+                "tolerations": [{"operator": "Exists"}],
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                    {"nodeSelectorTerms": [{"matchExpressions": [marked]}]}}},
+                "containers": [{"name": "c", "image": "i", "resources": {
+                    "requests": {NOTHING: "1"}, "limits": {NOTHING: "1"}}}]}});
+        let created = self.talk.create(&probe).await?;
+        let uid = uid(&created);
+        let answer =
+            self.board.wait(LIMIT, "an answer to a probe", |board| refused(&board.get(&uid)?.object));
+        let message = answer.await?;
+        self.talk.delete("Pod", "default", name(&created)).await?;
+        Ok(message)
+    }
+
     /// Carries a step out.
     pub async fn play(&mut self, step: &Step) -> Result<Played> {
-        let mut played =
-            Played { told: Vec::new(), deleted: Vec::new(), pods: Vec::new(), after: Vec::new() };
-        for path in &step.delete {
-            played.deleted.extend(self.delete(path).await?);
-        }
-        if !step.update.is_empty() {
-            played.told = self.update(&step.update).await?;
+        let mut played = Played::default();
+        let places = step.create.iter().any(is_to_place);
+        if places {
+            played.events.extend(self.stop_waiting().await?.map(Event::Gone));
         }
         // Whatever it logged up to here is of no interest.
         self.peer.scores()?;
-        for object in &step.create {
-            ensure!(is_kind(object, "Pod"), "a step creates {}, and only pods are waited for", kind(object));
-            let pod = self.place(object).await.with_context(|| format!("pod {}", name(object)))?;
-            played.pods.push(pod);
+        self.change(step, &mut played.events).await?;
+        if places {
+            for object in step.create.iter().filter(|object| is_to_place(object)) {
+                let pod = self.place(object, step.keep).await;
+                played.pods.push(pod.with_context(|| format!("pod {}", name(object)))?);
+            }
+        } else if self.waiting.is_some() {
+            played.pods.extend(self.look_at_waiting().await?);
         }
         if self.has_claims {
             self.used.insert(("PersistentVolume".to_owned(), "default".to_owned()));
@@ -254,39 +292,9 @@ impl Lab {
         Ok(played)
     }
 
-    async fn delete(&mut self, path: &str) -> Result<Option<Value>> {
-        let parts: Vec<&str> = path.split('/').collect();
-        let (space, name) = match parts.as_slice() {
-            ["Pod", name] => ("default", *name),
-            ["Pod", space, name] => (*space, *name),
-            _ => bail!("cannot delete {path:?}"),
-        };
-        let key = format!("{space}/{name}");
-        let found = self.standing.iter().find(|(_, known)| **known == key).map(|(uid, _)| uid.clone());
-        // It may never have found a node, or have been preempted.
-        let Some(uid) = found else { return Ok(None) };
-        self.standing.remove(&uid);
-        self.talk.delete("Pod", space, name).await?;
-        Ok(self.board.get(&uid).map(|entry| entry.object))
-    }
-
-    async fn update(&mut self, nodes: &[Value]) -> Result<Vec<Value>> {
-        self.marks += 1;
-        let mut stored = Vec::new();
-        for node in nodes {
-            let mut node = node.clone();
-            node["metadata"]["labels"][MARK] = json!(self.marks.to_string());
-            stored.push(typed(self.talk.replace_node(&node).await?, "Node"));
-        }
-        let all = self.talk.list("Node").await?.len();
-        self.probe(all, nodes.len()).await?;
-        Ok(stored)
-    }
-
-    async fn place(&mut self, object: &Value) -> Result<PlayedPod> {
+    async fn place(&mut self, object: &Value, keep: bool) -> Result<PlayedPod> {
         let created = typed(self.talk.create(object).await?, "Pod");
         self.used.insert(("Pod".to_owned(), namespace(&created).to_owned()));
-        let uid = uid(&created);
         let is_gated = created["spec"].get("schedulingGates").is_some();
         let ungated = match is_gated {
             true => {
@@ -295,33 +303,50 @@ impl Lab {
             }
             false => None,
         };
-        let settled = self.settle(&created, &uid).await?;
-        let mut outcome =
-            Outcome { nominated: settled.nominated, message: settled.message, ..Outcome::default() };
-        let victims = self.take_victims();
-        outcome.gone = victims.iter().map(|pod| name(pod).to_owned()).collect();
-        outcome.gone.sort();
-        let mut bound = None;
-        if settled.node.is_empty() {
-            self.talk.delete("Pod", namespace(&created), name(&created)).await?;
-        } else {
-            let logged = self.peer.scores()?.remove(&key(&created)).unwrap_or_default();
-            (outcome.node, outcome.scores, outcome.parts) = (settled.node, logged.totals, logged.parts);
-            bound = Some(self.run(&created).await?);
-        }
-        Ok(PlayedPod { created, ungated, bound, victims, outcome })
+        let settled = self.settle(&created, false).await?;
+        let logged = self.peer.scores()?.remove(&key(&created)).unwrap_or_default();
+        let (victims, outcome) = self.outcome(settled, logged);
+        let now = match (outcome.node.is_empty(), keep) {
+            (false, _) => Some(self.run(&created).await?),
+            (true, true) => {
+                let waiting = self.board.get(&uid(&created)).map(|entry| typed(entry.object, "Pod"));
+                self.waiting = waiting.clone().map(|waiting| (object.clone(), waiting));
+                waiting
+            }
+            (true, false) => {
+                self.talk.delete("Pod", namespace(&created), name(&created)).await?;
+                None
+            }
+        };
+        let object = object.clone();
+        Ok(PlayedPod { object, before: created, is_known: false, ungated, now, victims, outcome })
     }
 
-    /// Waits until the pod has a node, or is refused for good.
-    async fn settle(&mut self, pod: &Value, uid: &str) -> Result<Settled> {
-        let talk = self.talk.clone();
+    /// What became of a pod, and who had to go for it.
+    fn outcome(&mut self, settled: Settled, logged: Logged) -> (Vec<Value>, Outcome) {
+        let victims = self.take_victims();
+        let mut gone: Vec<String> = victims.iter().map(|pod| name(pod).to_owned()).collect();
+        gone.sort();
+        let (scores, parts) = match settled.node.is_empty() {
+            true => Default::default(),
+            false => (logged.totals, logged.parts),
+        };
+        let Settled { node, message, nominated } = settled;
+        (victims, Outcome { node, scores, parts, message, nominated, woken: false, gone })
+    }
+
+    /// Waits until the pod has a node, or is refused for good where that may be.
+    async fn settle(&mut self, pod: &Value, is_bound: bool) -> Result<Settled> {
+        let (talk, uid) = (self.talk.clone(), uid(pod));
         let claims = binder::claims_of(pod);
         let end = tokio::time::Instant::now() + LIMIT;
         loop {
             // A claim's volume is chosen before the pod is bound, and needs us in between.
             let limit = if claims.is_empty() { LIMIT } else { Duration::from_millis(20) };
-            let found = self.board.wait(limit, "a decision", |board| settled(&board.get(uid)?)).await;
-            match found {
+            let found = self.board.wait(limit, "a decision", |board| {
+                settled(&board.get(&uid)?).filter(|settled| !is_bound || !settled.node.is_empty())
+            });
+            match found.await {
                 Ok(settled) => return Ok(settled),
                 Err(error) if claims.is_empty() || tokio::time::Instant::now() > end => return Err(error),
                 Err(_) => binder::bind(&talk, &claims).await?,

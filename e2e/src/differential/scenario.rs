@@ -1,7 +1,7 @@
 //! Scenarios: objects to begin with, steps that create and delete more, and what became of each pod.
 //!
-//! The shape of the recordings in the golden files, with two additions: `update` changes nodes, and `parts` are the
-//! weighted scores of single plugins.
+//! The shape of the recordings in the golden files, with additions: `update` changes nodes, `keep` lets a pod wait
+//! while the steps after it change the cluster, and `parts` are the weighted scores of single plugins.
 
 use std::collections::BTreeMap;
 
@@ -26,9 +26,12 @@ pub struct Step {
     /// Nodes as they are from now on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub update: Vec<Value>,
-    /// `Pod/name`, or `Pod/namespace/name` outside the default namespace.
+    /// `Pod/name`, or `Pod/namespace/name` outside the default namespace, or `Node/name`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delete: Vec<String>,
+    /// The pod created here stays when it is refused, until a step creates another one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
     /// By the name of the pod.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub want: BTreeMap<String, Outcome>,
@@ -52,6 +55,9 @@ pub struct Outcome {
     /// The node that the pod was promised on the way.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub nominated: String,
+    /// Whether a pod that waited was tried again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub woken: bool,
     /// Pods preempted for it, sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<String>,
@@ -73,4 +79,9 @@ pub fn kind(object: &Value) -> &str {
 
 pub fn is_kind(object: &Value, wanted: &str) -> bool {
     kind(object) == wanted
+}
+
+/// Whether it is a pod that somebody has to place.
+pub fn is_to_place(object: &Value) -> bool {
+    is_kind(object, "Pod") && object["spec"].get("nodeName").is_none()
 }

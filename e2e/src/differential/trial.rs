@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::compare::{Difference, differences};
 use super::ours::Ours;
-use super::record::{Lab, Played};
+use super::record::{Event, Lab, Played, PlayedPod};
 use super::scenario::{Outcome, Scenario, Step, is_kind, kind, name, namespace};
 
 /// What a scenario brought.
@@ -16,6 +16,9 @@ pub struct Trial {
     pub placed: usize,
     pub pending: usize,
     pub preempting: usize,
+    /// Changes of the cluster while a pod waited, and those that made the scheduler try it again.
+    pub waited: usize,
+    pub woken: usize,
     /// Nodes scored, on both sides.
     pub scored: usize,
     pub found: Vec<Found>,
@@ -53,17 +56,23 @@ pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
     for (number, step) in scenario.steps.iter().enumerate() {
         let played =
             lab.play(step).await.with_context(|| format!("seed {}, step {number}", scenario.seed))?;
-        for deleted in &played.deleted {
-            ours.forget(deleted);
-            state.drop(deleted);
+        let before = state.clone();
+        for event in &played.events {
+            match event {
+                Event::Is { object, stored } => {
+                    ours.tell(stored)?;
+                    state.keep(object, stored);
+                }
+                Event::Gone(object) => {
+                    ours.forget(object);
+                    state.drop(object);
+                }
+            }
         }
-        for (object, stored) in step.update.iter().zip(&played.told) {
-            ours.tell(stored)?;
-            state.keep(object, stored);
-        }
-        for (object, pod) in step.create.iter().zip(&played.pods) {
+        for pod in &played.pods {
             let outcomes = ours.place(pod, &played.after)?;
-            trial.count(&pod.outcome);
+            let pod_name = name(&pod.object).to_owned();
+            trial.count(pod);
             let mut found: Vec<Difference> = Vec::new();
             for difference in outcomes.iter().flat_map(|outcome| differences(&pod.outcome, outcome)) {
                 if !found.contains(&difference) {
@@ -71,17 +80,20 @@ pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
                 }
             }
             if !found.is_empty() {
-                trial.found.push(Found {
-                    seed: scenario.seed,
-                    pod: name(object).to_owned(),
-                    differences: found,
-                    frozen: state.freeze(scenario, object),
-                    real: pod.outcome.clone(),
-                });
+                let frozen = match pod.is_known {
+                    false => state.freeze(scenario, &pod.object, None),
+                    true => before.freeze(scenario, &pod.object, Some(step)),
+                };
+                let (seed, real) = (scenario.seed, pod.outcome.clone());
+                trial.found.push(Found { seed, pod: pod_name.clone(), differences: found, frozen, real });
+                // The two no longer agree on why it waits, or whether.
+                if let Some(waiting) = lab.stop_waiting().await? {
+                    ours.forget(&waiting);
+                }
             }
-            trial.recorded.steps[number].want.insert(name(object).to_owned(), pod.outcome.clone());
+            trial.recorded.steps[number].want.insert(pod_name, pod.outcome.clone());
         }
-        state.follow(step, &played);
+        state.follow(&played);
     }
     Ok(trial)
 }
@@ -95,10 +107,15 @@ impl Trial {
         self.found.retain(|found| !found.differences.is_empty());
     }
 
-    fn count(&mut self, real: &Outcome) {
-        match real.node.is_empty() {
-            true => self.pending += 1,
-            false => self.placed += 1,
+    fn count(&mut self, pod: &PlayedPod) {
+        let real = &pod.outcome;
+        match (pod.is_known, real.node.is_empty()) {
+            (true, _) => {
+                self.waited += 1;
+                self.woken += usize::from(real.woken);
+            }
+            (false, true) => self.pending += 1,
+            (false, false) => self.placed += 1,
         }
         self.preempting += usize::from(!real.gone.is_empty());
         self.scored += real.scores.len();
@@ -106,13 +123,16 @@ impl Trial {
 }
 
 /// All objects as they are now.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct State {
     objects: BTreeMap<(String, String, String), Value>,
 }
 
 impl State {
     fn keep(&mut self, object: &Value, stored: &Value) {
+        if object.is_null() {
+            return;
+        }
         let mut object = object.clone();
         if is_kind(&object, "Pod") {
             if let Some(spec) = object["spec"].as_object_mut() {
@@ -128,22 +148,22 @@ impl State {
         self.objects.remove(&key(object));
     }
 
-    fn follow(&mut self, step: &Step, played: &Played) {
+    fn follow(&mut self, played: &Played) {
         for object in &played.after {
             self.objects.insert(key(object), bare(object));
         }
-        for (object, pod) in step.create.iter().zip(&played.pods) {
+        for pod in &played.pods {
             for victim in &pod.victims {
                 self.drop(victim);
             }
-            if let Some(bound) = &pod.bound {
-                self.keep(object, bound);
+            if let Some(bound) = pod.now.as_ref().filter(|_| !pod.outcome.node.is_empty()) {
+                self.keep(&pod.object, bound);
             }
         }
     }
 
-    /// A scenario that begins here and places one pod.
-    fn freeze(&self, scenario: &Scenario, pod: &Value) -> Scenario {
+    /// A scenario that begins here and places one pod, or lets it wait for one more step.
+    fn freeze(&self, scenario: &Scenario, pod: &Value, waits_for: Option<&Step>) -> Scenario {
         // In the order in which they can be made again.
         const ORDER: [&str; 13] = [
             "PriorityClass",
@@ -164,8 +184,9 @@ impl State {
             self.objects.values().filter(move |object| is_kind(object, wanted)).cloned()
         };
         let base = ORDER.into_iter().chain(["Pod"]).flat_map(of).collect();
-        let step = Step { create: vec![pod.clone()], ..Step::default() };
-        Scenario { family: scenario.family.clone(), seed: scenario.seed, base, steps: vec![step] }
+        let step = Step { create: vec![pod.clone()], keep: waits_for.is_some(), ..Step::default() };
+        let steps = std::iter::once(step).chain(waits_for.cloned()).collect();
+        Scenario { family: scenario.family.clone(), seed: scenario.seed, base, steps }
     }
 }
 

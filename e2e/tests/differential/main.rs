@@ -20,6 +20,8 @@ async fn the_engine_decides_as_kube_scheduler_does() -> Result<()> {
         limit: Some(LIMIT),
         except: Vec::new(),
         keep: None,
+        failures: None,
+        file: None,
     };
     let mut say = |line: &str| {
         // Nothing useful remains to be done when standard error is gone.

@@ -4,14 +4,16 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use koord_sandbox::cluster::{Cluster, Options};
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use serde_json::{Value, json};
 
 /// Far more than any step takes; only a machine that is badly overloaded gets there.
-const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 /// Asks again and again until there is an answer.
 pub(crate) async fn eventually<T, F>(what: &str, mut ask: impl FnMut() -> F) -> Result<T>
@@ -56,6 +58,23 @@ impl Place {
         Ok(())
     }
 
+    /// Lets a lease end soon whose holder is no more.
+    pub(crate) async fn end_lease(&self, name: &str) -> Result<()> {
+        self.change_lease(name, &json!({"leaseDurationSeconds": 1})).await
+    }
+
+    /// Gives a lease to somebody else.
+    pub(crate) async fn take_lease(&self, name: &str) -> Result<()> {
+        self.change_lease(name, &json!({"holderIdentity": "somebody-else"})).await
+    }
+
+    async fn change_lease(&self, name: &str, spec: &Value) -> Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
+        let patch = Patch::Merge(json!({"spec": spec}));
+        leases.patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     pub(crate) async fn stop(self) {
         if let Some(cluster) = self.sandbox {
             cluster.stop().await;
@@ -78,5 +97,7 @@ pub(crate) async fn sandbox() -> Result<Place> {
 /// The real API server that tests share; none, with the reason on stderr, where it cannot be had.
 pub(crate) async fn real() -> Result<Option<Place>> {
     let Some(cluster) = tokio::task::spawn_blocking(koord_testkit::shared).await? else { return Ok(None) };
+    let crds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
+    tokio::task::spawn_blocking(move || cluster.install_crds(&crds)).await??;
     place(Kubeconfig::read_from(cluster.kubeconfig())?, None).await.map(Some)
 }

@@ -1,6 +1,7 @@
 //! koord-scheduler as the only scheduler of a cluster: of the sandbox, and of a real API server.
 
 mod cluster;
+mod load;
 mod ours;
 mod reservation;
 
@@ -9,6 +10,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
+use koord_scheduler::record::Verdict;
+use koord_scheduler::run::Ending;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -27,7 +30,9 @@ async fn check_all(place: &Place) -> Result<()> {
     victims_make_room(place).await.context("victims make room")?;
     a_restart_loses_nothing(place).await.context("a restart loses nothing")?;
     another_takes_over(place).await.context("another takes over")?;
-    reservation::check_all(place).await.context("reservations")
+    reservation::check_all(place).await.context("reservations")?;
+    whoever_loses_the_lease_ends(place).await.context("whoever loses the lease ends")?;
+    load::busy_nodes_are_avoided(place).await.context("busy nodes are avoided")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +123,10 @@ async fn events(place: &Place, pod: &str, reason: &str) -> Result<Vec<Event>> {
 
 async fn everything_is_bound(place: &Place) -> Result<()> {
     make_nodes(place, "many", NODES).await?;
-    let ours = Ours::start(place, "many", "lease-many").await?;
+    let folder = tempfile::tempdir()?;
+    let recording = folder.path().join("recording");
+    let flag = format!("--record={}", recording.display());
+    let ours = Ours::start_with(place, "many", "lease-many", "{}", &[flag]).await?;
     create(place, (0..PODS).map(|number| pod(&format!("many-{number}"), "many", "many", "200m", None)))
         .await?;
     let by_node = all_placed(place, "many", PODS).await?;
@@ -126,6 +134,7 @@ async fn everything_is_bound(place: &Place) -> Result<()> {
     // 20 pods fill a node; none may have more.
     ensure!(by_node.values().all(|count| *count <= 20), "{by_node:?}");
     ours.stop().await;
+    replays_the_same(place, &recording).await.context("the recording")?;
     // None is lost, though they trail behind the bindings.
     let api: Api<Event> = Api::namespaced(place.client.clone(), "default");
     let listed = api.list(&ListParams::default()).await?;
@@ -137,6 +146,22 @@ async fn everything_is_bound(place: &Place) -> Result<()> {
     let note = told[0].note.as_deref().unwrap_or_default();
     ensure!(note.starts_with("Successfully assigned default/many-"), "{note}");
     ensure!(told[0].action.as_deref() == Some("Binding"), "{:?}", told[0]);
+    Ok(())
+}
+
+/// What a scheduler recorded while it worked gives the same decisions again.
+async fn replays_the_same(place: &Place, recording: &std::path::Path) -> Result<()> {
+    let mut again = BTreeMap::new();
+    let played = koord_scheduler::record::replay(recording, |decision| {
+        if let Verdict::Placed { node } = decision.verdict {
+            again.insert(decision.pod, Some(node));
+        }
+    })?;
+    ensure!(played.is_same() && played.cut.is_none() && played.verified > 0, "{played:?}");
+    let live = placed(place, "many").await?;
+    let live: BTreeMap<String, Option<String>> =
+        live.into_iter().map(|(name, node)| (format!("default/{name}"), node)).collect();
+    ensure!(again == live, "{again:?}\nand live\n{live:?}");
     Ok(())
 }
 
@@ -220,6 +245,7 @@ async fn a_restart_loses_nothing(place: &Place) -> Result<()> {
     .await?;
     // As a crash would: no outcome is waited for, no event is sent, and the lease is not given back.
     first.crash();
+    place.end_lease("lease-again").await?;
     let second = Ours::start(place, "again", "lease-again").await?;
     let by_node = all_placed(place, "again", PODS).await?;
     ensure!(by_node.values().all(|count| *count <= 20), "{by_node:?}");
@@ -247,5 +273,14 @@ async fn another_takes_over(place: &Place) -> Result<()> {
         .pods()
         .delete_collection(&DeleteParams::default(), &ListParams::default().labels("test=two"))
         .await?;
+    Ok(())
+}
+
+async fn whoever_loses_the_lease_ends(place: &Place) -> Result<()> {
+    let ours = Ours::start(place, "lost", "lease-lost").await?;
+    ours.leads().await?;
+    place.take_lease("lease-lost").await?;
+    let ending = ours.ended().await?;
+    ensure!(matches!(ending, Ending::LostLease(_)), "{ending:?}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use koord_scheduler::run::{self, Ending, Running, Setup};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{Place, eventually};
+use crate::cluster::{LIMIT, Place, eventually};
 
 /// A running scheduler.
 pub(crate) struct Ours {
@@ -31,22 +31,29 @@ impl Drop for Own {
 }
 
 impl Ours {
-    /// Schedules pods that ask for `name`, while it holds `lease`.
+    /// Schedules pods that ask for `name`, while it holds `lease`: for so long that no busy machine loses it. Who is
+    /// to take over from one that crashed needs [`Place::end_lease`].
     pub(crate) async fn start(place: &Place, name: &str, lease: &str) -> Result<Ours> {
-        Ours::start_with(place, name, lease, "").await
+        Ours::start_with(place, name, lease, "{}", &[]).await
     }
 
-    /// The same, with more in its profile, as YAML within braces.
-    pub(crate) async fn start_with(place: &Place, name: &str, lease: &str, more: &str) -> Result<Ours> {
+    /// The same with more plugins, as configuration files write them, and with more flags.
+    pub(crate) async fn start_with(
+        place: &Place,
+        name: &str,
+        lease: &str,
+        plugins: &str,
+        more: &[String],
+    ) -> Result<Ours> {
         let text = format!(
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
-             leaderElection: {{leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms, \
+             leaderElection: {{leaderElect: true, leaseDuration: 60s, renewDeadline: 45s, retryPeriod: 500ms, \
              resourceName: {lease}, resourceNamespace: kube-system}}\n\
-             clientConnection: {{qps: -1}}\nprofiles: [{{schedulerName: {name}, {more}}}]\n"
+             clientConnection: {{qps: -1}}\nprofiles: [{{schedulerName: {name}, plugins: {plugins}}}]\n"
         );
-        let Request::Run(mut options) = flags::parse(["--port=0", "--secure-port=0"])? else {
-            bail!("flags")
-        };
+        let words =
+            ["--port=0".to_owned(), "--secure-port=0".to_owned()].into_iter().chain(more.iter().cloned());
+        let Request::Run(mut options) = flags::parse(words)? else { bail!("flags") };
         options.plain = Some(Listen { address: [127, 0, 0, 1].into(), port: 0 });
         let config = config::parse(Path::new("test"), &text, &options.overrides, &options.gates)?;
         let stop = CancellationToken::new();
@@ -65,6 +72,13 @@ impl Ours {
         self.stop.cancel();
         assert_eq!(self.running.ended().await, Ending::Stopped);
         drop(self.runtime);
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn ended(self) -> Result<Ending> {
+        let ending = tokio::time::timeout(LIMIT, self.running.ended()).await?;
+        drop(self.runtime);
+        Ok(ending)
     }
 
     /// Ends it as a crash would.

@@ -65,7 +65,7 @@ impl<'p> Scene<'p> {
     /// Nodes of 4 CPUs, and a scheduler that knows reservations.
     async fn new(place: &'p Place, test: &'static str, nodes: usize) -> Result<Scene<'p>> {
         make_nodes(place, test, nodes).await?;
-        let ours = Ours::start_with(place, test, &format!("lease-{test}"), PLUGINS).await?;
+        let ours = Ours::start_with(place, test, &format!("lease-{test}"), PLUGINS, &[]).await?;
         ours.leads().await?;
         Ok(Scene { place, test, reservations: Api::all(place.client.clone()), ours })
     }
@@ -136,7 +136,7 @@ impl<'p> Scene<'p> {
 }
 
 /// What a profile needs beyond Kubernetes' own plugins.
-const PLUGINS: &str = "plugins: {preFilter: {enabled: [{name: Reservation}]}, filter: {enabled: [{name: Reservation}]}, \
+const PLUGINS: &str = "{preFilter: {enabled: [{name: Reservation}]}, filter: {enabled: [{name: Reservation}]}, \
     postFilter: {disabled: [{name: '*'}], enabled: [{name: Reservation}, {name: DefaultPreemption}]}, \
     preScore: {enabled: [{name: Reservation}]}, score: {enabled: [{name: Reservation, weight: 5000}]}, \
     reserve: {enabled: [{name: Reservation}]}, preBind: {enabled: [{name: Reservation}]}, \
@@ -321,7 +321,7 @@ async fn time_and_restart(place: &Place) -> Result<()> {
     ours.crash();
     // Nobody watches while the owner goes.
     place.pods().delete("late-a", &DeleteParams::default().grace_period(0)).await?;
-    let ours = Ours::start_with(place, "late", "lease-late", PLUGINS).await?;
+    let ours = Ours::start_with(place, "late", "lease-late", PLUGINS, &[]).await?;
     ours.leads().await?;
     eventually("the stale owner is gone", async || {
         let status = reservations.get("late").await?.status.unwrap_or_default();

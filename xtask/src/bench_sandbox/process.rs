@@ -1,4 +1,4 @@
-//! A sandbox as users start it: the release binary, a process of its own.
+//! A sandbox as users start it: the binary as it is shipped, a process of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,11 +21,11 @@ pub(crate) fn program() -> PathBuf {
     target.join("release/koord")
 }
 
-/// Builds the release binary.
+/// Builds the binary as it is shipped.
 pub(crate) fn build() -> Result<()> {
-    say("building koord with optimisation");
-    let status =
-        Command::new(env!("CARGO")).args(["build", "--quiet", "--release", "--package", "koord"]).status()?;
+    say("building koord as it is shipped");
+    let words = ["build", "--quiet", "--profile", "release", "--package", "koord"];
+    let status = Command::new(env!("CARGO")).args(words).status()?;
     ensure!(status.success(), "cargo build ended with {status}");
     Ok(())
 }

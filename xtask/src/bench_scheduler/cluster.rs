@@ -1,13 +1,15 @@
 //! On real kube-apiserver and etcd: ours, kube-scheduler, and a client that only binds and watches, one after another.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use futures::future::try_join_all;
 use http::Method;
 use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::Pod;
 use koord_testkit::ControlPlane;
 use serde_json::json;
 
@@ -44,9 +46,12 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
 
 async fn contest(report: &mut Report) -> Result<()> {
     say("starting etcd and kube-apiserver");
-    let plane =
-        tokio::task::spawn_blocking(|| ControlPlane::builder()?.with_controller_manager(false).start())
-            .await??;
+    let plane = tokio::task::spawn_blocking(|| {
+        // Nobody would take away the taint that each new node gets.
+        let untainted = ["--disable-admission-plugins=TaintNodesByCondition"];
+        ControlPlane::builder()?.with_controller_manager(false).apiserver_args(untainted).start()
+    })
+    .await??;
     let target = Arc::new(Target::new(plane.kubeconfig()).await?);
     let workload = workload::load(&["basic".to_owned()])?.remove(0).scaled(NODES, PODS);
     let nodes = workload.node_objects().iter().map(|node| node.to_string()).collect();
@@ -121,34 +126,61 @@ async fn clear(target: &Arc<Target>) -> Result<()> {
     }
 }
 
-/// Watches until `count` pods have been bound; returns when the first and the last were.
-async fn observe(target: Arc<Target>, from: String, count: usize) -> Result<(Instant, Instant)> {
-    let path = format!("/api/v1/namespaces/default/pods?watch=1&resourceVersion={from}");
-    let mut body = target.open_watch(&path).await?;
-    let (mut line, mut bound, mut first) = (Vec::new(), 0, None);
+type Observer = tokio::task::JoinHandle<Result<(Instant, Instant)>>;
+
+/// Watches from now on until all pods of a round have been bound; tells when the first and the last were. The watch is
+/// open when this returns: a server that is busy by then would forget where it was to begin.
+async fn observe_from_now(target: &Arc<Target>) -> Result<Observer> {
+    let from = target.revision().await?;
+    let body = target.open_watch(&pods_since(&from)).await?;
+    Ok(tokio::spawn(observe(target.clone(), from, body, PODS)))
+}
+
+fn pods_since(revision: &str) -> String {
+    format!("/api/v1/namespaces/default/pods?watch=1&resourceVersion={revision}")
+}
+
+async fn observe(
+    target: Arc<Target>,
+    mut revision: String,
+    mut body: hyper::body::Incoming,
+    count: usize,
+) -> Result<(Instant, Instant)> {
+    let (mut rest, mut bound, mut first) = (Vec::new(), HashSet::new(), None);
     let begun = Instant::now();
-    loop {
-        let Ok(frame) = tokio::time::timeout(LIMIT.saturating_sub(begun.elapsed()), body.frame()).await
-        else {
-            bail!("only {bound} of {count} pods are bound after {LIMIT:?}");
+    while bound.len() < count {
+        let left = LIMIT.saturating_sub(begun.elapsed());
+        let Ok(frame) = tokio::time::timeout(left, body.frame()).await else {
+            bail!("only {} of {count} pods are bound after {LIMIT:?}", bound.len());
         };
-        let frame = frame.context("the watch ended early")??;
-        for byte in frame.data_ref().into_iter().flat_map(|data| data.iter()) {
-            if *byte != b'\n' {
-                line.push(*byte);
-                continue;
-            }
-            let has = |text: &[u8]| line.windows(text.len()).any(|window| window == text);
-            if line.starts_with(b"{\"type\":\"MODIFIED\"") && has(b"\"nodeName\":\"") {
-                bound += 1;
+        let Some(frame) = frame else {
+            // The server lets go of watchers that were slow for a moment.
+            rest.clear();
+            body = target.open_watch(&pods_since(&revision)).await?;
+            continue;
+        };
+        rest.extend_from_slice(frame?.data_ref().map_or(&[][..], |data| data));
+        let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        for line in rest[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let event: Event = serde_json::from_slice(line)?;
+            ensure!(event.kind != "ERROR", "watch: {}", String::from_utf8_lossy(line));
+            revision = event.object.metadata.resource_version.unwrap_or_default();
+            if event.object.spec.is_some_and(|spec| spec.node_name.is_some()) {
+                bound.extend(event.object.metadata.name);
                 first.get_or_insert_with(Instant::now);
             }
-            line.clear();
-            if bound == count {
-                return Ok((first.unwrap_or_else(Instant::now), Instant::now()));
-            }
         }
+        rest.drain(..whole);
     }
+    Ok((first.unwrap_or_else(Instant::now), Instant::now()))
+}
+
+/// A line of a watch.
+#[derive(serde::Deserialize)]
+struct Event {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Pod,
 }
 
 fn rate((first, last): (Instant, Instant)) -> f64 {
@@ -158,7 +190,7 @@ fn rate((first, last): (Instant, Instant)) -> f64 {
 /// Pods per second of a client that does nothing else.
 async fn bind_only(target: &Arc<Target>, workload: &workload::Workload) -> Result<f64> {
     make_pods(target, workload, 0).await?;
-    let observer = tokio::spawn(observe(target.clone(), target.revision().await?, PODS));
+    let observer = observe_from_now(target).await?;
     let next = Arc::new(AtomicUsize::new(0));
     let workers = (0..BINDERS).map(|_| {
         let (target, next) = (target.clone(), next.clone());
@@ -191,13 +223,13 @@ async fn schedule(
     kubeconfig: &std::path::Path,
 ) -> Result<Run> {
     make_pods(target, workload, 0).await?;
-    let observer = tokio::spawn(observe(target.clone(), target.revision().await?, PODS));
+    let observer = observe_from_now(target).await?;
     let scheduler = Scheduler::start(kind, kubeconfig)?;
     let span = observer.await??;
     // Events trail behind; they are part of the cost.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let cpu = scheduler.cpu()?;
-    let observer = tokio::spawn(observe(target.clone(), target.revision().await?, PODS));
+    let observer = observe_from_now(target).await?;
     make_pods(target, workload, PODS).await?;
     observer.await??;
     tokio::time::sleep(Duration::from_secs(2)).await;

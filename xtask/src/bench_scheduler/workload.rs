@@ -153,7 +153,10 @@ impl Workload {
         let choice = |plugin: &String| Choice { name: plugin.clone(), weight: 1 };
         let mut custom = PluginSets::default();
         custom.multi_point.enabled = self.plugins.iter().map(choice).collect();
-        let points = PluginSets::defaults().merge(&custom).expand(name)?;
+        let points = PluginSets::defaults().merge(&custom).expand(name).map_err(|errors| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            anyhow::anyhow!("plugins of the workload: {}", errors.join("; "))
+        })?;
         Ok(Profile { points, ..Profile::standard(name) })
     }
 

@@ -29,7 +29,12 @@ pub struct Columns {
     scalars: Vec<(ResourceId, Amounts)>,
     /// How many real rows are cordoned: mostly none, and then nobody looks.
     unschedulable_count: usize,
+    /// A pod that was counted asked for less than nothing, or for so much that a sum may have been cut off.
+    has_odd_sums: bool,
 }
+
+/// A thousand pods of a node that ask for so much each stay below what a sum can hold.
+const AMOUNT_MAX: i64 = 1 << 53;
 
 /// What there is of one resource and what is taken, per row.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +72,12 @@ impl Columns {
 
     pub fn has_unschedulable(&self) -> bool {
         self.unschedulable_count > 0
+    }
+
+    /// Whether what is requested on a row may be less than what the pods there ask for. Once so, for good: that
+    /// never happens but by objects that no API server lets through.
+    pub fn has_odd_sums(&self) -> bool {
+        self.has_odd_sums
     }
 
     pub(super) fn grow(&mut self) {
@@ -133,24 +144,28 @@ impl Columns {
         let at = row.index();
         self.add_amounts(row, &requests.amounts, times, table);
         self.pods.requested[at] += times;
-        self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(requests.nonzero_cpu_milli * times);
-        self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(requests.nonzero_memory * times);
+        let (cpu, memory) = (requests.nonzero_cpu_milli, requests.nonzero_memory);
+        self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(cpu.saturating_mul(times));
+        self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(memory.saturating_mul(times));
     }
 
     /// The same for what a pod counts for in place of what it asks; the pod itself is not counted.
     pub(super) fn count(&mut self, row: Row, counted: &Counted, times: i64, table: &ResourceTable) {
         let at = row.index();
         self.add_amounts(row, &counted.amounts, times, table);
-        self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(counted.nonzero_cpu_milli * times);
-        self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(counted.nonzero_memory * times);
-        self.overdrawn[at].cpu_milli += counted.overdrawn.cpu_milli * times;
-        self.overdrawn[at].memory += counted.overdrawn.memory * times;
+        self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(counted.nonzero_cpu_milli.saturating_mul(times));
+        self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(counted.nonzero_memory.saturating_mul(times));
+        let overdrawn = &mut self.overdrawn[at];
+        let by = |amount: i64| amount.saturating_mul(times);
+        overdrawn.cpu_milli = overdrawn.cpu_milli.saturating_add(by(counted.overdrawn.cpu_milli));
+        overdrawn.memory = overdrawn.memory.saturating_add(by(counted.overdrawn.memory));
     }
 
     /// An amount of pods that somebody asks for is no resource of a node: pods are counted one by one.
     fn add_amounts(&mut self, row: Row, amounts: &ResourceVector, times: i64, table: &ResourceTable) {
         let at = row.index();
         for (id, units) in amounts.iter().filter(|(id, _)| *id != ResourceId::PODS) {
+            self.has_odd_sums |= !(0..=AMOUNT_MAX).contains(&units);
             if let Some(amounts) = self.amounts_mut(id, table) {
                 amounts.requested[at] = amounts.requested[at].saturating_add(units.saturating_mul(times));
             }
@@ -161,6 +176,30 @@ impl Columns {
     pub fn scored(&self, amounts: &Amounts, id: ResourceId, row: Row) -> i64 {
         let overdrawn = self.overdrawn[row.index()].of(id);
         amounts.requested[row.index()].saturating_sub(overdrawn)
+    }
+
+    /// Whether a sum of the row has reached the end of its range, so that nothing can be taken off it any more.
+    pub(super) fn is_saturated(&self, row: Row) -> bool {
+        let at = row.index();
+        let named = [&self.cpu, &self.memory, &self.storage, &self.pods];
+        let amounts = named.into_iter().chain(self.scalars.iter().map(|(_, amounts)| amounts));
+        let sums = amounts.map(|amounts| amounts.requested[at]);
+        sums.chain([self.nonzero_cpu[at], self.nonzero_memory[at]]).any(|sum| sum == i64::MAX)
+    }
+
+    /// Counts the row's pods anew.
+    pub(super) fn recount<'a>(
+        &mut self,
+        row: Row,
+        all: impl Iterator<Item = &'a Requests>,
+        table: &ResourceTable,
+    ) {
+        let at = row.index();
+        (self.nonzero_cpu[at], self.nonzero_memory[at]) = (0, 0);
+        self.all_mut().for_each(|amounts| amounts.requested[at] = 0);
+        for requests in all {
+            self.add(row, requests, 1, table);
+        }
     }
 
     /// What is requested on a row, pods left out.

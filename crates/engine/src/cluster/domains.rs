@@ -121,6 +121,11 @@ impl Domains {
         self.keys.insert(key, column);
     }
 
+    /// Drops the keys that nobody needs.
+    pub(super) fn retain(&mut self, mut is_needed: impl FnMut(Sym) -> bool) {
+        self.keys.retain(|key, _| is_needed(*key));
+    }
+
     /// A node appeared or got other labels.
     pub(super) fn set_node(&mut self, row: Row, node: &super::Node, names: &Names) {
         for (key, column) in &mut self.keys {

@@ -99,14 +99,13 @@ impl Cluster {
                 actual: pod.node.to_string(),
             }),
             Some(held)
-                if held.life == Life::Confirmed
-                    && Arc::ptr_eq(&held.pod.class, &pod.class)
+                if Arc::ptr_eq(&held.pod.class, &pod.class)
                     && held.pod.is_deleting == pod.is_deleting
                     && held.pod.uses == pod.uses
                     && held.pod.operates.is_none()
                     && pod.operates.is_none() =>
             {
-                // The amounts are the same; only the record is new.
+                // What is counted is the same; only the record is new, and that we are sure now.
                 self.replace_record(pod, row);
                 return None;
             }
@@ -144,16 +143,22 @@ impl Cluster {
         told.or(known).unwrap_or_else(|| self.loads.now())
     }
 
+    /// The row is marked as changed only where the time counts: attempts look at the classes of pods on nodes.
     fn replace_record(&mut self, pod: Arc<Pod>, row: Row) {
         self.nodes[row.index()].pods.replace(&pod);
-        self.touch(row);
         let since = self.since(&pod, self.held(&pod.uid).map(|held| held.since));
+        let mut is_booked = false;
         for book in self.loads.books_mut() {
+            is_booked = true;
             book.remove_pod(row, &pod.uid);
             book.add_pod(row, &pod, since);
         }
+        if is_booked {
+            self.touch(row);
+        }
         if let Some(held) = self.pods.held.get_mut(&pod.uid) {
-            (held.pod, held.since) = (pod, since);
+            self.pods.assumed -= usize::from(held.life == Life::Assumed);
+            *held = Held { pod, row, life: Life::Confirmed, since };
         }
     }
 }

@@ -57,13 +57,6 @@ impl Loads {
     }
 }
 
-/// Nodes whose measurements ran out.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct RanOut {
-    /// Those that pods may be placed on because of it.
-    pub opened: Vec<Arc<str>>,
-}
-
 impl Cluster {
     pub fn loads(&self) -> &Loads {
         &self.loads
@@ -111,19 +104,19 @@ impl Cluster {
         true
     }
 
-    /// Time passed: measurements may have become too old.
-    pub fn pass_time(&mut self, now: Time) -> RanOut {
+    /// Time passed: measurements may have become too old. Returns the nodes that pods may be placed on because of it.
+    pub fn pass_time(&mut self, now: Time) -> Vec<Arc<str>> {
         self.loads.now = now;
-        let mut ran_out = RanOut::default();
+        let mut opened = Vec::new();
         for at in 0..self.loads.books.len() {
             while let Some(row) = self.loads.books[at].next_run_out(now) {
                 self.touch(row);
                 if self.loads.books[at].opens_when_run_out() {
-                    ran_out.opened.push((*self.node(row).name).into());
+                    opened.push((*self.node(row).name).into());
                 }
             }
         }
-        ran_out
+        opened
     }
 
     /// When the next node opens because its measurements run out.

@@ -17,7 +17,9 @@ use crate::intern::{Names, Sym};
 use crate::pod::Class;
 use crate::pod::term::{PodSet, PodTerm};
 
-/// A set that is followed.
+mod sweep;
+
+/// A set that is followed. Numbers keep their meaning while `Matching::version` stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SetId(u32);
 
@@ -118,8 +120,12 @@ pub struct Matching {
     set_ids: HashMap<Arc<PodSet>, SetId>,
     held: Vec<HeldTerm>,
     held_ids: HashMap<(PodTerm, Role), HeldId>,
-    classes: QuickMap<ByAddress, Memo>,
+    /// By address: classes are shared, so equal ones are the same one.
+    classes: QuickMap<usize, Memo>,
     namespaces: HashMap<Box<str>, std::collections::BTreeMap<String, String>>,
+    version: u64,
+    /// How much there may be before it is looked for what nobody needs any more.
+    swept_at: usize,
 }
 
 #[derive(Debug)]
@@ -137,24 +143,6 @@ struct HeldTerm {
     holders: Counts,
 }
 
-/// A class by identity: classes are shared, so equal ones are the same one.
-#[derive(Clone, Debug)]
-struct ByAddress(Arc<Class>);
-
-impl PartialEq for ByAddress {
-    fn eq(&self, other: &ByAddress) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for ByAddress {}
-
-impl std::hash::Hash for ByAddress {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
 /// How much was followed at some moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Following {
@@ -162,8 +150,11 @@ pub struct Following {
 }
 
 /// What is known of a class; what was followed later is looked at when it is asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Memo {
+    class: Arc<Class>,
+    /// How many sets there were when all that the class asks about was followed last.
+    attended: Option<usize>,
     sets_seen: usize,
     in_sets: Vec<SetId>,
     held_seen: usize,
@@ -173,6 +164,25 @@ struct Memo {
     holds: Option<Vec<HeldId>>,
     /// Pods of it on nodes.
     pods: QuickMap<Row, (i64, i64)>,
+}
+
+impl Memo {
+    fn new(class: &Arc<Class>) -> Memo {
+        Memo {
+            class: class.clone(),
+            attended: None,
+            sets_seen: 0,
+            in_sets: Vec::new(),
+            held_seen: 0,
+            meant_by: Vec::new(),
+            holds: None,
+            pods: QuickMap::default(),
+        }
+    }
+}
+
+fn address(class: &Arc<Class>) -> usize {
+    Arc::as_ptr(class).addr()
 }
 
 /// Labels of a class, as selectors read them.
@@ -196,6 +206,8 @@ pub fn is_in(
     namespace_labels: Option<&std::collections::BTreeMap<String, String>>,
 ) -> bool {
     let empty = std::collections::BTreeMap::new();
+    // Differs: for the terms of the pod that is placed, kube-scheduler asks such a selector once more with no labels at
+    // all, so that one for lack of a label means every namespace.
     let by_labels =
         |selector: &koord_api::selector::Selector| selector.matches(namespace_labels.unwrap_or(&empty));
     let is_near = set.namespaces.iter().any(|name| **name == *class.namespace)
@@ -214,9 +226,9 @@ impl Matching {
                 let id = SetId(u32::try_from(self.sets.len()).expect("fewer sets than pods"));
                 let mut followed =
                     FollowedSet { set: set.clone(), all: Counts::default(), deleting: Counts::default() };
-                for (class, memo) in &self.classes {
-                    let labels = self.namespaces.get(&*class.0.namespace);
-                    if memo.pods.is_empty() || !is_in(&class.0, set, names, labels) {
+                for memo in self.classes.values() {
+                    let labels = self.namespaces.get(&*memo.class.namespace);
+                    if memo.pods.is_empty() || !is_in(&memo.class, set, names, labels) {
                         continue;
                     }
                     for (row, (all, deleting)) in &memo.pods {
@@ -243,9 +255,9 @@ impl Matching {
 
     /// Forgets sets that are followed since then, and what is known of classes without pods on nodes.
     pub(super) fn stop_following(&mut self, since: Following, classes: &[Arc<Class>]) {
-        for class in classes.iter().map(|class| ByAddress(class.clone())) {
-            if self.classes.get(&class).is_some_and(|memo| memo.pods.is_empty()) {
-                self.classes.remove(&class);
+        for address in classes.iter().map(address) {
+            if self.classes.get(&address).is_some_and(|memo| memo.pods.is_empty()) {
+                self.classes.remove(&address);
             }
         }
         if self.sets.len() == since.sets {
@@ -256,7 +268,23 @@ impl Matching {
         for memo in self.classes.values_mut() {
             memo.sets_seen = memo.sets_seen.min(since.sets);
             memo.in_sets.retain(|id| index(id.0) < since.sets);
+            memo.attended = memo.attended.filter(|sets| *sets <= since.sets);
         }
+    }
+
+    /// Whether all that a class asks about is followed. What pods get by default is not looked at.
+    pub(super) fn is_attended(&self, class: &Arc<Class>) -> bool {
+        self.classes.get(&address(class)).is_some_and(|memo| memo.attended.is_some())
+    }
+
+    pub(super) fn set_attended(&mut self, class: &Arc<Class>) {
+        let sets = self.sets.len();
+        self.classes.entry(address(class)).or_insert_with(|| Memo::new(class)).attended = Some(sets);
+    }
+
+    /// Numbers keep their meaning while this stays the same.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// Whether pods of a class are in a set, followed or not.
@@ -296,7 +324,7 @@ impl Matching {
     /// Terms of pods on nodes that speak of pods of this class.
     pub(super) fn meant_by(&mut self, class: &Arc<Class>, names: &Names) -> &[HeldId] {
         let labels = self.namespaces.get(&*class.namespace);
-        let memo = self.classes.entry(ByAddress(class.clone())).or_default();
+        let memo = self.classes.entry(address(class)).or_insert_with(|| Memo::new(class));
         for (at, held) in self.held.iter().enumerate().skip(memo.held_seen) {
             if is_in(class, &held.term.pods, names, labels) {
                 memo.meant_by.push(HeldId(u32::try_from(at).unwrap_or(u32::MAX)));
@@ -308,7 +336,7 @@ impl Matching {
 
     /// As `meant_by`, for a class that has been looked at in this state.
     pub fn known_meant_by(&self, class: &Arc<Class>) -> &[HeldId] {
-        self.classes.get(&ByAddress(class.clone())).map_or(&[], |memo| &memo.meant_by)
+        self.classes.get(&address(class)).map_or(&[], |memo| &memo.meant_by)
     }
 
     /// A pod came to a node (`by` 1) or left it (-1).
@@ -322,7 +350,7 @@ impl Matching {
         domains: &Domains,
     ) {
         let labels = self.namespaces.get(&*class.namespace);
-        let memo = self.classes.entry(ByAddress(class.clone())).or_default();
+        let memo = self.classes.entry(address(class)).or_insert_with(|| Memo::new(class));
         for (at, followed) in self.sets.iter().enumerate().skip(memo.sets_seen) {
             if is_in(class, &followed.set, names, labels) {
                 memo.in_sets.push(SetId(u32::try_from(at).unwrap_or(u32::MAX)));
@@ -348,16 +376,16 @@ impl Matching {
         for id in memo.holds.iter().flatten() {
             self.held[index(id.0)].holders.add(row, by, domains);
         }
-        // Rare classes do not pile up.
-        if memo.pods.is_empty() && Arc::strong_count(class) <= 2 {
-            self.classes.remove(&ByAddress(class.clone()));
+        // Rare classes do not pile up: nobody has this one any more but the pod that leaves.
+        if memo.pods.is_empty() && Arc::strong_count(class) <= sweep::KEEPERS + 1 {
+            self.classes.remove(&address(class));
         }
     }
 
     /// Classes that have pods on nodes, and where; in no order.
     pub fn placed(&self) -> impl Iterator<Item = (&Arc<Class>, impl Iterator<Item = Row> + '_)> {
-        let placed = self.classes.iter().filter(|(_, memo)| !memo.pods.is_empty());
-        placed.map(|(class, memo)| (&class.0, memo.pods.keys().copied()))
+        let placed = self.classes.values().filter(|memo| !memo.pods.is_empty());
+        placed.map(|memo| (&memo.class, memo.pods.keys().copied()))
     }
 
     /// A node's labels are about to change (-1) or have changed (1).
@@ -414,10 +442,11 @@ impl Matching {
         }
         // Pods already counted by `follow` must not make it look again.
         let sets = &self.sets;
-        for (class, memo) in &mut self.classes {
-            let labels = self.namespaces.get(&*class.0.namespace);
+        for memo in self.classes.values_mut() {
+            let labels = self.namespaces.get(&*memo.class.namespace);
+            let class = memo.class.clone();
             let inside =
-                sets.iter().enumerate().filter(|(_, followed)| is_in(&class.0, &followed.set, names, labels));
+                sets.iter().enumerate().filter(|(_, followed)| is_in(&class, &followed.set, names, labels));
             memo.in_sets = inside.map(|(at, _)| SetId(u32::try_from(at).unwrap_or(u32::MAX))).collect();
             memo.sets_seen = sets.len();
         }

@@ -159,13 +159,14 @@ impl Node {
         let labels = metadata.labels.clone().unwrap_or_default();
         let mut images = Vec::new();
         for image in status.into_iter().flat_map(|s| s.images.iter().flatten()) {
-            let size = image.size_bytes.unwrap_or(0);
+            let size = image.size_bytes.unwrap_or(0).max(0);
             images.extend(image.names.iter().flatten().map(|name| (names.intern(name), size)));
         }
         images.sort_unstable();
         images.dedup_by_key(|(name, _)| *name);
         // What the node keeps for itself is off from here on, so that fit, scores and preemption agree.
-        let list = allocatable(object);
+        let mut amounts = ResourceVector::from_list(&allocatable(object), resources);
+        amounts.clamp_to_zero();
         let conditions = status.into_iter().flat_map(|s| s.conditions.iter().flatten());
         let mut conditions: Vec<(Box<str>, Box<str>)> =
             conditions.map(|c| (c.type_.as_str().into(), c.status.as_str().into())).collect();
@@ -179,7 +180,7 @@ impl Node {
             taints: spec.and_then(|s| s.taints.clone()).unwrap_or_default(),
             taint_set: 0,
             is_unschedulable: spec.and_then(|s| s.unschedulable).unwrap_or(false),
-            allocatable: ResourceVector::from_list(&list, resources),
+            allocatable: amounts,
             images,
             conditions,
             pods: PodsOnNode::default(),

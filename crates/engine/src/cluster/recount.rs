@@ -42,11 +42,11 @@ impl Cluster {
                     || id == ResourceId::EPHEMERAL_STORAGE
                     || super::columns::is_scalar(self.resources.name(id));
                 if is_counted {
-                    sum.requested.set(id, sum.requested.get(id) + units);
+                    sum.requested.set(id, sum.requested.get(id).saturating_add(units));
                 }
             }
-            sum.nonzero_cpu_milli += counted.nonzero_cpu_milli;
-            sum.nonzero_memory += counted.nonzero_memory;
+            sum.nonzero_cpu_milli = sum.nonzero_cpu_milli.saturating_add(counted.nonzero_cpu_milli);
+            sum.nonzero_memory = sum.nonzero_memory.saturating_add(counted.nonzero_memory);
             sum.pods += 1;
             sum.uids.push(held.pod.uid.clone());
         }

@@ -196,6 +196,11 @@ impl Reservations {
         pod.class.reserve.as_ref().and_then(|_| self.counted.get(&pod.uid))
     }
 
+    /// What the pods of reservations among these count for, beside what they ask for.
+    pub(super) fn counted_among<'a>(&'a self, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = (&'a Counted, Counted)> {
+        pods.iter().filter_map(|pod| Some((self.counted(pod)?, Counted::of(&pod.class.requests))))
+    }
+
     fn insert(&mut self, record: Arc<Reserved>, row: Option<Row>) -> ReservationId {
         self.last += 1;
         let id = ReservationId(self.last);

@@ -157,6 +157,7 @@ proptest! {
 /// Every followed count equals one made from the pods.
 fn check_matches(cluster: &mut Cluster) {
     let wanted = Arc::new(cluster.compile(&pod("asking", "", "1")));
+    cluster.tidy();
     cluster.attend(&wanted.class);
     let term = &wanted.class.anti_affinity[0];
     let matching = cluster.matching();

@@ -184,6 +184,13 @@ impl Workloads {
         (spread, true)
     }
 
+    /// The sets that a class asked about when that was last worked out.
+    pub(super) fn sets_of(&self, class: &Arc<Class>) -> Vec<Arc<PodSet>> {
+        let known = self.known.get(&ByAddress(Arc::downgrade(class)));
+        let constraints = known.and_then(|known| known.spread.as_ref()).map(|spread| &spread.constraints);
+        constraints.into_iter().flatten().map(|constraint| constraint.pods.clone()).collect()
+    }
+
     /// The namespace of a class, if what is there can matter to it.
     fn concerned(&self, class: &Class) -> Option<&InNamespace> {
         self.namespaces.get(&*class.namespace).filter(|_| class.spread.is_empty())

@@ -13,9 +13,9 @@ use super::{Command, Engine};
 use crate::cluster::{Life, Row, Wish};
 use crate::explain::{BindStep, PermitWait, State};
 use crate::extender;
-use crate::framework::{Nominating, PluginName, Slots, Status};
+use crate::framework::{Code, Nominating, PluginName, Slots, Status};
 use crate::pod::Pod;
-use crate::queue::ProfileId;
+use crate::queue::{self, ProfileId};
 use crate::time::Time;
 
 /// Longer waits at Permit are cut to this, but for our own plugins.
@@ -67,6 +67,18 @@ impl Timer {
 }
 
 impl Binding {
+    /// The clock was set back: what is left of every wait stays as long as it was.
+    fn set_back(&mut self, by: Duration) {
+        self.since = self.since - by;
+        match &mut self.stage {
+            Stage::Waiting { timers } => timers.iter_mut().for_each(|timer| timer.ends = timer.ends - by),
+            Stage::Preparing { settles_until: Some(until) } | Stage::Settling { until: Some(until) } => {
+                *until = *until - by;
+            }
+            Stage::Preparing { settles_until: None } | Stage::Settling { until: None } | Stage::Binding => {}
+        }
+    }
+
     /// Whether it waits at Permit.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting { .. })
@@ -103,6 +115,16 @@ impl Binding {
 }
 
 impl Engine {
+    /// Notes the time, and moves deadlines with a clock that was set back. The queue does the same with its own.
+    pub(super) fn observe(&mut self, now: Time) {
+        let back = self.latest.since(now);
+        if back > queue::JITTER {
+            self.bindings.values_mut().for_each(|binding| binding.set_back(back));
+            self.latest = now;
+        }
+        self.latest = self.latest.max(now);
+    }
+
     pub(super) fn begin_binding(
         &mut self,
         now: Time,
@@ -141,15 +163,14 @@ impl Engine {
 
     /// Permit is over; plugins say what has to be written first.
     fn prepare_binding(&mut self, now: Time, uid: &str) {
+        if self.is_anothers(uid) {
+            return self.fail_binding(now, uid, Refusal::error("schedulerName unmatched".to_owned()));
+        }
         let Some(binding) = self.bindings.get_mut(uid) else { return };
         let pod = binding.record.pod.content.clone();
         self.queue.done(&binding.record.pod.uid);
         let framework = &self.world.frameworks[usize::from(binding.record.pod.profile.0)];
-        let mut plan = BindPlan {
-            pod: Some(Subject::of(&pod)),
-            node: self.world.cluster.node(binding.row).name.clone(),
-            ..BindPlan::default()
-        };
+        let mut plan = BindPlan::default();
         let plugins = framework.pre_binds.iter().filter_map(|hooks| hooks.pre_bind.as_ref());
         let mut verdict = Ok(());
         for plugin in plugins {
@@ -163,6 +184,8 @@ impl Engine {
         } else if plan.is_empty() {
             self.post_binding(uid);
         } else {
+            plan.pod = Some(Subject::of(&pod));
+            plan.node = self.world.cluster.node(binding.row).name.clone();
             plan.nominates = pod.reserves.is_none();
             binding.marks = marks(&plan);
             if let Some(waiting) = self.world.waiting.get_mut(uid) {
@@ -171,6 +194,14 @@ impl Engine {
             binding.stage = Stage::Preparing { settles_until: plan.settles_until };
             self.commands.push(Command::Prepare(Box::new(plan)));
         }
+    }
+
+    /// Whether a pod asks for another profile than the one that found its place: a label can change while it waits.
+    /// Spec: scheduler-core 9.3.
+    fn is_anothers(&self, uid: &str) -> bool {
+        let profile = self.bindings.get(uid).map(|binding| binding.record.pod.profile);
+        let asked = self.world.waiting.get(uid).map(|waiting| waiting.profile);
+        self.world.others.contains_key(uid) || (asked.is_some() && asked != profile)
     }
 
     fn post_binding(&mut self, uid: &str) {
@@ -329,16 +360,20 @@ impl Engine {
         slots: &mut Slots,
     ) {
         let framework = &self.world.frameworks[usize::from(profile.0)];
+        let begun = framework.timing.begin();
         for plugin in framework.reserves.iter().rev().filter_map(|hooks| hooks.reserve.as_ref()) {
             plugin.unreserve(&mut self.world.cluster, slots, pod, row);
         }
+        framework.timing.end(begun, "Unreserve", Code::Success.word());
     }
 
     /// An assumed pod is being deleted: its place is free again. Spec: scheduler-core 2.5.
     pub(super) fn give_place_back(&mut self, now: Time, uid: &str) {
-        if self.bindings.get(uid).is_some_and(Binding::is_waiting) {
-            self.reject(now, uid, "", "removed");
-            return;
+        match self.bindings.get(uid).map(|binding| &binding.stage) {
+            Some(Stage::Waiting { .. }) => return self.reject(now, uid, "", "removed"),
+            // Nothing is on its way whose outcome would end it.
+            Some(Stage::Settling { .. }) => self.stop_settling(uid),
+            Some(Stage::Preparing { .. } | Stage::Binding) | None => {}
         }
         let Some(pod) = self.world.cluster.held(uid).map(|held| held.pod.clone()) else { return };
         let pod = self.with_place(&pod);
@@ -347,12 +382,20 @@ impl Engine {
         }
     }
 
+    /// The writes of a pod are done, and what they were for is no longer wanted.
+    fn stop_settling(&mut self, uid: &str) {
+        let Some(mut binding) = self.bindings.remove(uid) else { return };
+        let pod = binding.record.pod.content.clone();
+        self.unreserve(binding.record.pod.profile, &pod, binding.row, &mut binding.slots);
+    }
+
     /// A plugin lets a pod go on that waits for it at Permit.
     pub fn allow(&mut self, now: Time, uid: &str, plugin: PluginName) {
         let Some(binding) = self.bindings.get_mut(uid) else { return };
         let Stage::Waiting { timers } = &mut binding.stage else { return };
         timers.retain(|timer| timer.plugin != plugin);
         if timers.is_empty() {
+            self.measuring.waited(Code::Success.word(), binding.since, now);
             self.prepare_binding(now, uid);
         }
     }
@@ -364,6 +407,9 @@ impl Engine {
         else {
             return;
         };
+        if let Some(binding) = self.bindings.get(uid) {
+            self.measuring.waited(Code::Unschedulable.word(), binding.since, now);
+        }
         let refusal = self.one_node(&Status::unschedulable(plugin, message.to_owned()), "Permit", row);
         self.fail_binding(now, uid, refusal);
     }

@@ -35,7 +35,7 @@ pub enum Command {
     Warn(String),
 }
 
-/// Which pod, or which Reservation, a command is about.
+/// Which pod, or which Reservation, a command is about; an event can also be about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub key: PodKey,
@@ -53,6 +53,15 @@ impl Subject {
     /// As people know it: `namespace/name`, or the name of the Reservation.
     pub fn name(&self) -> String {
         self.reserves.as_ref().map_or_else(|| self.key.to_string(), |name| name.to_string())
+    }
+
+    /// A node, which has no namespace.
+    pub fn node(name: &str, uid: &str) -> Subject {
+        Subject { key: PodKey { namespace: "".into(), name: name.into() }, uid: uid.into(), reserves: None }
+    }
+
+    pub fn is_node(&self) -> bool {
+        self.key.namespace.is_empty() && self.reserves.is_none()
     }
 }
 

@@ -270,7 +270,7 @@ impl Engine {
 }
 
 /// A note that events take. Spec: scheduler-core 4.1 step 5.
-fn cut(message: &str) -> String {
+pub(super) fn cut(message: &str) -> String {
     if message.len() <= NOTE_MAX {
         return message.to_owned();
     }

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1 as core;
 use koord_api::crd::node_metric::NodeMetric;
 
 use super::Engine;
+use super::complaints::node_key;
 use crate::cluster::{Node, StorageChange};
 use crate::framework::event::{Action, Event, Resource};
 use crate::framework::{Change, changes};
@@ -15,6 +16,7 @@ impl Engine {
     pub(super) fn node_is(&mut self, now: Time, object: &core::Node) {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let old = self.real_node(name);
+        self.complain_of_node(object);
         self.world.cluster.set_node(object);
         let new = self.real_node(name);
         let events = match (&old, &new) {
@@ -38,6 +40,7 @@ impl Engine {
 
     pub(super) fn node_is_gone(&mut self, now: Time, name: &str) {
         let Some(old) = self.real_node(name) else { return };
+        self.stop_complaining(&node_key(name));
         let event = Event::new(Resource::Node, Action::DELETE);
         let change = Change::Node { old: Some(old), new: None };
         self.queue.move_all(&mut self.world, &event, &change, |_| true, now);
@@ -49,7 +52,7 @@ impl Engine {
 
     /// Time passed: nodes may have opened because what was measured of them is too old to count.
     pub(super) fn pass_time(&mut self, now: Time) {
-        for name in self.world.cluster.pass_time(now).opened {
+        for name in self.world.cluster.pass_time(now) {
             self.load_changed(now, Action::UPDATE, name);
         }
     }

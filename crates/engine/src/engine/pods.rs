@@ -26,6 +26,7 @@ impl Engine {
             self.commands.push(Command::Warn(warning));
             return;
         }
+        self.complain_of_pod(object, &pod);
         match pod.node.is_empty() {
             false => self.pod_is_placed(now, pod),
             true => self.pod_waits(now, pod),
@@ -134,6 +135,7 @@ impl Engine {
 
     /// A pod was deleted or has finished.
     pub(super) fn pod_is_gone(&mut self, now: Time, uid: &str) {
+        self.stop_complaining(uid);
         self.world.others.remove(uid);
         self.world.cluster.promise_reservation(uid, None);
         if self.world.waiting.contains_key(uid) {

@@ -7,6 +7,7 @@ use super::failure::Refusal;
 use super::handlers::nominating_after;
 use super::{Attempted, Command, Engine, Verdict};
 use crate::cluster::Row;
+use crate::framework::timing::word;
 use crate::framework::{Code, Permission, Status};
 use crate::pod::Pod;
 use crate::queue::{NominationChange, QueuedPod};
@@ -19,10 +20,14 @@ pub(super) type Record = QueuedPod<Arc<Pod>>;
 impl Engine {
     /// Tries the pod whose turn it is; none when nothing is ready.
     pub fn step(&mut self, now: Time) -> Option<Attempted> {
+        self.observe(now);
         self.pass_time(now);
         self.keep_reservations(now);
         let record = self.queue.pop(&self.world, now)?;
+        let profile = usize::from(record.pod.profile.0);
+        self.world.frameworks[profile].timing.open();
         let attempted = self.attempt(now, record);
+        self.world.frameworks[profile].timing.close();
         self.fulfil_wishes(now);
         Some(attempted)
     }
@@ -36,6 +41,7 @@ impl Engine {
             since: record.initial_attempt,
             evaluated: 0,
             feasible: Vec::new(),
+            feasible_count: 0,
             verdict: Verdict::Skipped,
             dumped: None,
         };
@@ -52,6 +58,7 @@ impl Engine {
             Ok(choice) => {
                 attempted.evaluated = choice.evaluated;
                 attempted.feasible.clone_from(&choice.feasible);
+                attempted.feasible_count = choice.feasible_count;
                 attempted.verdict = self.place(now, record, &pod, choice);
             }
             Err(failure) => attempted.verdict = self.refuse(now, record, failure),
@@ -160,8 +167,15 @@ impl Engine {
     ) -> Result<(), Status> {
         let cluster = &mut self.world.cluster;
         let framework = &self.world.frameworks[usize::from(record.pod.profile.0)];
-        let mut plugins = framework.reserves.iter().filter_map(|hooks| hooks.reserve.as_ref());
-        let verdict = plugins.try_for_each(|plugin| plugin.reserve(cluster, slots, pod, row));
+        let begun = framework.timing.begin();
+        let verdict = framework.reserves.iter().try_for_each(|hooks| {
+            let Some(plugin) = &hooks.reserve else { return Ok(()) };
+            let begun = framework.timing.begin_plugin();
+            let verdict = plugin.reserve(cluster, slots, pod, row);
+            framework.timing.end_plugin(begun, "Reserve", hooks.name, word(&verdict));
+            verdict
+        });
+        framework.timing.end(begun, "Reserve", word(&verdict));
         if verdict.is_err() {
             self.unreserve(record.pod.profile, pod, row, slots);
         }
@@ -179,15 +193,23 @@ impl Engine {
     ) -> Result<Vec<super::binding::Timer>, Status> {
         let cluster = &mut self.world.cluster;
         let framework = &self.world.frameworks[usize::from(record.pod.profile.0)];
+        let begun = framework.timing.begin();
         let mut timers = Vec::new();
-        for hooks in &framework.permits {
-            let Some(plugin) = &hooks.permit else { continue };
-            match plugin.permit(cluster, slots, pod, row)? {
-                Permission::Go => {}
-                Permission::Wait(asked) => timers.push(super::binding::Timer::new(hooks.name, asked, now)),
+        let verdict = framework.permits.iter().try_for_each(|hooks| {
+            let Some(plugin) = &hooks.permit else { return Ok(()) };
+            let begun = framework.timing.begin_plugin();
+            let permission = plugin.permit(cluster, slots, pod, row);
+            framework.timing.end_plugin(begun, "Permit", hooks.name, permit_word(&permission));
+            if let Permission::Wait(asked) = permission? {
+                timers.push(super::binding::Timer::new(hooks.name, asked, now));
             }
-        }
-        Ok(timers)
+            Ok(())
+        });
+        let permission = verdict.map(|()| timers);
+        let waits = permission.as_ref().is_ok_and(|timers| !timers.is_empty());
+        let status = if waits { Code::Wait.word() } else { word(&permission) };
+        framework.timing.end(begun, "Permit", status);
+        permission
     }
 
     /// The attempt failed before a place was taken.
@@ -224,5 +246,12 @@ impl Engine {
         }
         refusal.nominating = nominating_after(status.plugin, row);
         refusal
+    }
+}
+
+fn permit_word(permission: &Result<Permission, Status>) -> &'static str {
+    match permission {
+        Ok(Permission::Wait(_)) => Code::Wait.word(),
+        other => word(other),
     }
 }

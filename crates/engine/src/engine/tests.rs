@@ -1,5 +1,6 @@
 //! Whole histories: events in, commands out.
 
+mod bad_input;
 mod extenders;
 mod history;
 mod load;

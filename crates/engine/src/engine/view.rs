@@ -1,6 +1,9 @@
 //! Reading what the engine knows, for people and metrics. Nothing here changes anything.
 
+use std::sync::Arc;
+
 use crate::framework::PluginName;
+use crate::pod::Pod;
 use crate::queue::{self, QueueName};
 use crate::time::Time;
 
@@ -53,6 +56,20 @@ impl Engine {
                 .map(|(_, message, _)| message.clone())
                 .or_else(|| pod.condition.as_ref().map(|told| told.message.to_string())),
         }
+    }
+
+    /// Pods without a node, ours and others', that have no place either; in no order.
+    pub fn unplaced(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        let ours = self.world.waiting.values().map(|waiting| &waiting.pod);
+        let has_no_place = |pod: &&Arc<Pod>| self.world.cluster.held(&pod.uid).is_none();
+        ours.chain(self.world.others.values()).filter(has_no_place)
+    }
+
+    /// The version of a pod that the engine knows; none when it knows no such pod.
+    pub fn revision_of(&self, namespace: &str, name: &str) -> Option<&str> {
+        let is_it = |pod: &&Arc<Pod>| *pod.key.name == *name && *pod.key.namespace == *namespace;
+        let placed = self.world.cluster.all_held().map(|held| &held.pod);
+        placed.chain(self.unplaced()).find(is_it).map(|pod| &*pod.revision)
     }
 
     /// Pods that are being bound, with the node each will have, in no order.

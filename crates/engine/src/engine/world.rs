@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::measure::HintTimes;
 use crate::cluster::Cluster;
 use crate::framework::event::Event;
 use crate::framework::hint::{Hint, Interest, Registrations};
@@ -24,6 +25,8 @@ pub(super) struct World {
     pub(super) waiting: HashMap<Box<str>, Waiting>,
     /// Pods without a node that ask for a scheduler which is none of ours; only for explaining.
     pub(super) others: HashMap<Box<str>, Arc<Pod>>,
+    /// None when nobody measures.
+    pub(super) hint_times: Option<HintTimes>,
 }
 
 /// A pod of ours without a node, as the API last told.
@@ -124,13 +127,18 @@ impl Host for World {
 
     fn hint(
         &mut self,
-        _plugin: PluginId,
+        plugin: PluginId,
         function: &HintFn,
         pod: &QueuedPod<Arc<Pod>>,
         event: &Event,
         change: &Change,
     ) -> Result<Hint, Status> {
-        Ok(function(&HintInput { cluster: &self.cluster, pod: &pod.pod.content, event, change }))
+        let begun = self.hint_times.as_mut().and_then(HintTimes::begin);
+        let hint = function(&HintInput { cluster: &self.cluster, pod: &pod.pod.content, event, change });
+        if let (Some(begun), Some(times)) = (begun, &mut self.hint_times) {
+            times.end(begun, self.plugins.name(plugin), event, hint);
+        }
+        Ok(hint)
     }
 
     fn is_waiting(&self, pod: &queue::Pod<Arc<Pod>>) -> bool {

@@ -188,6 +188,11 @@ impl Event {
         Event::new(Resource::UnscheduledPod, Action::UPDATE)
     }
 
+    /// A pod that waited for a node is gone.
+    pub const fn unscheduled_pod_delete() -> Event {
+        Event::new(Resource::UnscheduledPod, Action::DELETE)
+    }
+
     /// Everything may have changed.
     pub const fn wildcard() -> Event {
         Event::new(Resource::Any, Action::ALL)

@@ -145,6 +145,14 @@ pub struct PostFilterInput<'a> {
     /// The node that the pod is promised now.
     pub nominated_row: Option<Row>,
     pub now: Time,
+    /// Others who have to agree before room is made; none when nobody is asked.
+    pub agreement: Option<&'a dyn Agreement>,
+}
+
+/// Others who choose among the nodes where room can be made, before the best of them is taken.
+pub trait Agreement {
+    /// What is left of the candidates, maybe with other victims; an error is the whole text.
+    fn agree(&self, candidates: Vec<Preemption>) -> Result<Vec<Preemption>, String>;
 }
 
 /// What a PostFilter plugin answers.
@@ -281,9 +289,9 @@ pub enum Preparation {
 pub trait PreFilter: Send + Sync {
     fn prepare(&self, cycle: &mut Cycle<'_>) -> Result<Preparation, Status>;
 
-    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` reads: it
-    /// neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
-    fn only_serves_filter(&self, _class: &Class) -> bool {
+    /// Whether `prepare` does nothing for pods of this class but make ready what the plugin's own `check` and `help`
+    /// read: it neither refuses the pod nor names nodes. Then it is left out where verdicts are known without asking.
+    fn only_serves(&self, _class: &Class) -> bool {
         false
     }
 

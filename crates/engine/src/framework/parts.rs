@@ -112,8 +112,18 @@ pub trait Follower: Send {
     /// The key of a row that is new or has changed. Keys of other rows stay as they are.
     fn key(&mut self, cluster: &Cluster, row: Row) -> u32;
 
+    /// Whether every row has the key 0 for good, and none is refused or gets anything.
+    fn is_fixed(&self) -> bool {
+        false
+    }
+
     /// Whether, at the moment, no row is refused and none gets anything.
     fn is_idle(&self, _cluster: &Cluster) -> bool {
+        false
+    }
+
+    /// Whether, at the moment, every row has the same key, and need not be asked about to be followed.
+    fn is_uniform(&self, _cluster: &Cluster) -> bool {
         false
     }
 

@@ -1,6 +1,8 @@
 //! Nodes on their way through the filters: who is left, and why the others are not.
 
-use super::Status;
+use std::borrow::Cow;
+
+use super::{Code, Status};
 use crate::cluster::Row;
 
 /// Rows still in question, in visiting order, and the verdicts against the rest.
@@ -10,14 +12,36 @@ use crate::cluster::Row;
 #[derive(Debug, Default)]
 pub struct Sieve {
     left: Vec<Row>,
-    rejected: Vec<(Row, u32)>,
-    verdicts: Vec<Status>,
+    /// Rows that did not pass, in the order they failed, and the number of the verdict on each.
+    rejected: Vec<Row>,
+    numbers: Vec<u32>,
+    verdicts: Vec<Verdict>,
+}
+
+#[derive(Debug)]
+struct Verdict {
+    status: Status,
+    /// Rows that it keeps out.
+    rows: usize,
 }
 
 impl Sieve {
-    /// Nobody passed, and why is known already: verdicts, and the number of one of them for each row.
-    pub fn of_verdicts(verdicts: Vec<Status>, rejected: Vec<(Row, u32)>) -> Sieve {
-        Sieve { left: Vec::new(), rejected, verdicts }
+    /// Nobody passed, and why is known already: verdicts, rows, and the number of a verdict for each row.
+    pub fn of_verdicts(statuses: Vec<Status>, rejected: Vec<Row>, numbers: Vec<u32>) -> Sieve {
+        let verdicts = statuses.into_iter().map(|status| Verdict { status, rows: 0 }).collect();
+        let mut sieve = Sieve { left: Vec::new(), rejected, numbers, verdicts };
+        for number in &sieve.numbers {
+            if let Some(verdict) = sieve.verdicts.get_mut(index(*number)) {
+                verdict.rows += 1;
+            }
+        }
+        sieve
+    }
+
+    /// Nobody passed, all for the same reason.
+    pub fn of_one_verdict(status: Status, rejected: Vec<Row>) -> Sieve {
+        let (rows, numbers) = (rejected.len(), vec![0; rejected.len()]);
+        Sieve { left: Vec::new(), rejected, numbers, verdicts: vec![Verdict { status, rows }] }
     }
 
     pub fn left(&self) -> &[Row] {
@@ -47,9 +71,15 @@ impl Sieve {
             Ok(()) => self.left.push(row),
             Err(status) => {
                 let number = self.verdict(status);
-                self.rejected.push((row, number));
+                self.reject(row, number);
             }
         }
+    }
+
+    fn reject(&mut self, row: Row, number: u32) {
+        self.rejected.push(row);
+        self.numbers.push(number);
+        self.verdicts[index(number)].rows += 1;
     }
 
     pub fn sort_left_by_key<K: Ord>(&mut self, key: impl Fn(Row) -> K) {
@@ -58,7 +88,7 @@ impl Sieve {
 
     /// A failure among the verdicts.
     pub fn first_error(&self) -> Option<&Status> {
-        self.verdicts.iter().find(|status| !status.code.is_rejected())
+        self.verdicts.iter().map(|verdict| &verdict.status).find(|status| !status.code.is_rejected())
     }
 
     /// Keeps the rows that pass.
@@ -67,8 +97,8 @@ impl Sieve {
         kept.retain(|row| match check(*row) {
             Ok(()) => true,
             Err(status) => {
-                let verdict = self.verdict(status);
-                self.rejected.push((*row, verdict));
+                let number = self.verdict(status);
+                self.reject(*row, number);
                 false
             }
         });
@@ -77,14 +107,15 @@ impl Sieve {
 
     /// Keeps the rows for which `verdict_of` has no number; numbers are those of `verdict`.
     pub fn retain_numbered(&mut self, mut verdict_of: impl FnMut(Row) -> Option<u32>) {
-        let rejected = &mut self.rejected;
-        self.left.retain(|row| match verdict_of(*row) {
+        let mut kept = std::mem::take(&mut self.left);
+        kept.retain(|row| match verdict_of(*row) {
             None => true,
-            Some(verdict) => {
-                rejected.push((*row, verdict));
+            Some(number) => {
+                self.reject(*row, number);
                 false
             }
         });
+        self.left = kept;
     }
 
     /// Keeps the rows for which `cause_of` has no cause. Verdicts of one cause read alike, so `status_of` is asked once
@@ -106,7 +137,9 @@ impl Sieve {
                     number
                 }
             };
-            self.rejected.extend(number.map(|number| (*row, number)));
+            if let Some(number) = number {
+                self.reject(*row, number);
+            }
             number.is_none()
         });
         self.left = kept;
@@ -114,10 +147,10 @@ impl Sieve {
 
     /// The number of a verdict, new if none reads alike.
     pub fn verdict(&mut self, status: Status) -> u32 {
-        let at = match self.verdicts.iter().position(|known| known.reads_like(&status)) {
+        let at = match self.verdicts.iter().position(|known| known.status.reads_like(&status)) {
             Some(at) => at,
             None => {
-                self.verdicts.push(status);
+                self.verdicts.push(Verdict { status, rows: 0 });
                 self.verdicts.len() - 1
             }
         };
@@ -126,22 +159,30 @@ impl Sieve {
 
     /// Everyone who did not pass, in the order they failed, with why.
     pub fn rejected(&self) -> impl Iterator<Item = (Row, &Status)> {
-        let verdict = |number: u32| usize::try_from(number).ok().and_then(|at| self.verdicts.get(at));
-        self.rejected.iter().filter_map(move |(row, number)| Some((*row, verdict(*number)?)))
+        let numbered = self.rejected.iter().zip(&self.numbers);
+        numbered.filter_map(|(row, number)| Some((*row, &self.verdicts.get(index(*number))?.status)))
     }
 
     pub fn rejected_count(&self) -> usize {
         self.rejected.len()
     }
 
-    /// Verdicts and how many rows each keeps out; one that is not given against any row is not among them.
-    pub fn tally(&self) -> Vec<(&Status, usize)> {
-        let mut counts = vec![0; self.verdicts.len()];
-        for (_, number) in &self.rejected {
-            if let Some(count) = usize::try_from(*number).ok().and_then(|at| counts.get_mut(at)) {
-                *count += 1;
-            }
+    /// Everyone with a verdict of this code, in the order they failed.
+    pub fn rejected_with(&self, code: Code) -> Cow<'_, [Row]> {
+        // Mostly all of them are.
+        if self.tally().all(|(status, _)| status.code == code) {
+            return Cow::Borrowed(&self.rejected);
         }
-        self.verdicts.iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+        self.rejected().filter(|(_, status)| status.code == code).map(|(row, _)| row).collect()
     }
+
+    /// Verdicts and how many rows each keeps out; one that is not given against any row is not among them.
+    pub fn tally(&self) -> impl Iterator<Item = (&Status, usize)> {
+        let given = self.verdicts.iter().filter(|verdict| verdict.rows > 0);
+        given.map(|verdict| (&verdict.status, verdict.rows))
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -31,6 +31,19 @@ impl Code {
     pub fn is_rejected(self) -> bool {
         matches!(self, Code::Unschedulable | Code::Unresolvable | Code::Pending)
     }
+
+    /// kube-scheduler's name, which metrics have.
+    pub fn word(self) -> &'static str {
+        match self {
+            Code::Success => "Success",
+            Code::Error => "Error",
+            Code::Unschedulable => "Unschedulable",
+            Code::Unresolvable => "UnschedulableAndUnresolvable",
+            Code::Wait => "Wait",
+            Code::Skip => "Skip",
+            Code::Pending => "Pending",
+        }
+    }
 }
 
 /// One reason, and the numbers behind it.

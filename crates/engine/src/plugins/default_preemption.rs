@@ -1,7 +1,7 @@
 //! DefaultPreemption: makes room for a pod by taking away pods of lower priority. Spec: scheduler-core 6.13.
 //!
 //! Who may preempt is in `ineligible`, the search over nodes in `search`, what it would cost on one node in
-//! `dry_run` (by the filters, always right) and `sums` ( when room is all that matters), and which node is
+//! `dry_run` (by the filters, always right) and `sums` (when room is all that matters), and which node is
 //! best in `shortlist`. Nothing is deleted here: the engine is told whom to delete.
 
 use std::sync::Arc;
@@ -24,6 +24,7 @@ mod sums;
 
 pub(super) use search::Method;
 use search::Outcome;
+use shortlist::{Candidate, cheapest};
 
 pub const NAME: &str = "DefaultPreemption";
 
@@ -74,21 +75,36 @@ pub(super) fn make_room(
     random: &mut Random,
 ) -> PostFiltered {
     match search::run(input, limits, method, may_go, random) {
-        // Extenders with a preempt verb choose among all candidates here, before the best is taken; the
-        // shortlist keeps only the best as long as nobody else is asked.
-        Outcome::Found(best) => {
-            let all = &input.cycle.cluster.node(best.row).pods.all;
-            let preemption = Preemption {
-                row: best.row,
-                victims: best.victims.iter().filter_map(|at| all.get(*at).cloned()).collect(),
-                violations: best.violations,
-            };
-            let status = Status { code: Code::Success, reasons: Vec::new(), plugin };
-            let nominating = Nominating::Node(best.row);
-            PostFiltered { status, nominating, preemption: Some(preemption) }
-        }
+        Outcome::Found(candidates) => chosen(plugin, input, &candidates),
         Outcome::Nothing(text) => refused(Status::unschedulable(plugin, said(&text)), Nominating::Clear),
         Outcome::Broken(text) => refused(Status::error(plugin, said(&text)), Nominating::Keep),
+    }
+}
+
+/// The best of the candidates that all agree to.
+fn chosen(plugin: PluginName, input: &PostFilterInput<'_>, candidates: &[Candidate]) -> PostFiltered {
+    let rooms = candidates.iter().map(|candidate| preemption(input.cycle.cluster, candidate)).collect();
+    let rooms = match input.agreement {
+        None => rooms,
+        Some(agreement) => match agreement.agree(rooms) {
+            Ok(rooms) => rooms,
+            Err(text) => return refused(Status::error(plugin, said(&text)), Nominating::Keep),
+        },
+    };
+    let Some(best) = cheapest(rooms, input.now) else {
+        let text = said("no candidate node for preemption");
+        return refused(Status::unschedulable(plugin, text), Nominating::Keep);
+    };
+    let status = Status { code: Code::Success, reasons: Vec::new(), plugin };
+    PostFiltered { status, nominating: Nominating::Node(best.row), preemption: Some(best) }
+}
+
+fn preemption(cluster: &Cluster, candidate: &Candidate) -> Preemption {
+    let all = &cluster.node(candidate.row).pods.all;
+    Preemption {
+        row: candidate.row,
+        victims: candidate.victims.iter().filter_map(|at| all.get(*at).cloned()).collect(),
+        violations: candidate.violations,
     }
 }
 

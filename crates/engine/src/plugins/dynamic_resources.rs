@@ -9,6 +9,7 @@ use crate::framework::hint::Registration;
 use crate::framework::{
     Cycle, Hooks, Nominating, PostFilter, PostFilterInput, PostFiltered, PreFilter, Preparation, Status,
 };
+use crate::pod::Class;
 use crate::random::Random;
 
 pub const NAME: &str = "DynamicResources";
@@ -39,6 +40,10 @@ impl PreFilter for DynamicResources {
             }
             false => Ok(Preparation::Skip),
         }
+    }
+
+    fn only_serves(&self, class: &Class) -> bool {
+        !class.has_resource_claims
     }
 }
 

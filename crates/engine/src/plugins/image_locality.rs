@@ -34,6 +34,10 @@ fn counted(size: i64, nodes_having: u32, nodes: usize) -> i64 {
     truncated(nearest(size) * share)
 }
 
+fn total(sizes: impl Iterator<Item = i64>) -> i64 {
+    sizes.fold(0, i64::saturating_add)
+}
+
 impl Score for ImageLocality {
     fn scope(&self, class: &Class) -> Scope {
         // How many nodes have an image counts too.
@@ -43,11 +47,12 @@ impl Score for ImageLocality {
     fn score(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> i64 {
         let images = &cycle.pod.class.images;
         let nodes = cycle.cluster.node_count();
+        // Differs: kube-scheduler takes an image's size from the node that was the first to report it.
         let sizes = images.iter().filter_map(|name| {
             let size = node.node().image_size(*name)?;
             Some(counted(size, cycle.cluster.image(*name)?.nodes, nodes))
         });
-        score(sizes.sum(), i64::try_from(images.len()).unwrap_or(1))
+        score(total(sizes), i64::try_from(images.len()).unwrap_or(1))
     }
 
     fn rate(&self, cycle: &Cycle<'_>, rows: &[Row], out: &mut [i64]) {
@@ -67,6 +72,7 @@ impl Score for ImageLocality {
                 class: class.clone(),
                 keys: Keys::default(),
                 sizes: Vec::new(),
+                without: None,
             })),
         }
     }
@@ -78,6 +84,8 @@ struct Images {
     /// Sizes of the images, in the order of the class; -1 for one that is not there.
     keys: Keys<Vec<i64>>,
     sizes: Vec<i64>,
+    /// The key of a node that has none of them, once one was met.
+    without: Option<u32>,
 }
 
 impl Follower for Images {
@@ -90,14 +98,18 @@ impl Follower for Images {
     }
 
     fn key(&mut self, cluster: &Cluster, row: Row) -> u32 {
-        self.sizes.clear();
         if self.is_idle(cluster) {
-            self.sizes.resize(self.class.images.len(), -1);
-        } else {
-            let node = cluster.node(row);
-            self.sizes.extend(self.class.images.iter().map(|name| node.image_size(*name).unwrap_or(-1)));
+            let (keys, images) = (&mut self.keys, self.class.images.len());
+            return *self.without.get_or_insert_with(|| keys.number(&vec![-1; images]));
         }
+        let node = cluster.node(row);
+        self.sizes.clear();
+        self.sizes.extend(self.class.images.iter().map(|name| node.image_size(*name).unwrap_or(-1)));
         self.keys.number(&self.sizes)
+    }
+
+    fn is_uniform(&self, cluster: &Cluster) -> bool {
+        self.is_idle(cluster)
     }
 
     fn forget(&mut self, _row: Row) {}
@@ -111,7 +123,7 @@ impl Rate for Images {
             images.iter().map(|name| cluster.image(*name).map_or(0, |image| image.nodes)).collect();
         for (key, rated) in keys.iter().zip(scores) {
             let sizes = self.keys.get(*key).iter().zip(&having).filter(|(size, _)| **size >= 0);
-            let sum = sizes.map(|(size, having)| counted(*size, *having, nodes)).sum();
+            let sum = total(sizes.map(|(size, having)| counted(*size, *having, nodes)));
             *rated = score(sum, i64::try_from(images.len()).unwrap_or(1));
         }
         true

@@ -194,7 +194,7 @@ impl PreFilter for InterPodAffinity {
         Ok(if is_idle { Preparation::Skip } else { Preparation::Go })
     }
 
-    fn only_serves_filter(&self, _class: &Class) -> bool {
+    fn only_serves(&self, _class: &Class) -> bool {
         true
     }
 

@@ -74,7 +74,7 @@ impl PreFilter for NodeAffinity {
         Ok(Preparation::Only(rows.filter(|row| cycle.cluster.node(*row).is_real).collect()))
     }
 
-    fn only_serves_filter(&self, class: &Class) -> bool {
+    fn only_serves(&self, class: &Class) -> bool {
         class.pinned.is_none()
     }
 }

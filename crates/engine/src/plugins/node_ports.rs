@@ -35,7 +35,7 @@ impl PreFilter for NodePorts {
         Ok(if cycle.pod.class.ports.is_empty() { Preparation::Skip } else { Preparation::Go })
     }
 
-    fn only_serves_filter(&self, _class: &Class) -> bool {
+    fn only_serves(&self, _class: &Class) -> bool {
         true
     }
 }

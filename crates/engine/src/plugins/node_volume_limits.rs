@@ -141,6 +141,10 @@ impl PreFilter for NodeVolumeLimits {
         cycle.set(Wanted(Arc::new(wanted)));
         Ok(if is_idle { Preparation::Skip } else { Preparation::Go })
     }
+
+    fn only_serves(&self, class: &Class) -> bool {
+        !has_attachable(class)
+    }
 }
 
 fn has_attachable(class: &Class) -> bool {

@@ -171,7 +171,7 @@ impl PreFilter for PodTopologySpread {
         Ok(Preparation::Go)
     }
 
-    fn only_serves_filter(&self, _class: &Class) -> bool {
+    fn only_serves(&self, _class: &Class) -> bool {
         true
     }
 

@@ -10,6 +10,7 @@ use super::{
     node_unschedulable, node_volume_limits, pod_topology_spread, reservation, scarce_resource_avoidance,
     scheduling_gates, scheduling_hint, taint_toleration, volume_binding, volume_restrictions, volume_zone,
 };
+use crate::framework::timing::Timing;
 use crate::framework::{Hooks, PluginName};
 use crate::profile::Profile;
 use crate::profile::args::{self, Args};
@@ -56,6 +57,7 @@ pub fn framework(profile: &Profile, manner: Manner) -> Framework {
             _ => manner.sampling,
         },
         ties: manner.ties,
+        timing: Timing::default(),
     }
 }
 

@@ -76,6 +76,10 @@ impl PreFilter for VolumeBinding {
         cycle.set(Arc::new(claims));
         Ok(Preparation::Go)
     }
+
+    fn only_serves(&self, class: &Class) -> bool {
+        !class.has_claims()
+    }
 }
 
 impl Filter for VolumeBinding {

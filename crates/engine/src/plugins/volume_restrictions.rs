@@ -78,6 +78,10 @@ impl PreFilter for VolumeRestrictions {
         Ok(Preparation::Go)
     }
 
+    fn only_serves(&self, class: &Class) -> bool {
+        class.volumes.is_empty()
+    }
+
     fn add_pod(&self, cycle: &mut Cycle<'_>, other: &Arc<Pod>, _row: Row) {
         let namespace = cycle.pod.class.namespace.clone();
         if let Some(once) = cycle.get_mut::<OncePod>() {

@@ -140,7 +140,7 @@ impl World {
     /// Nodes that refused the pod and where taking other pods away might help.
     pub(super) fn curable(&mut self, pod: &Arc<Pod>) -> Vec<Row> {
         match self.attempt(pod) {
-            Err(Failure::Unfit(unfit)) => unfit.diagnosis.curable(self.cluster.visiting_order()),
+            Err(Failure::Unfit(unfit)) => unfit.diagnosis.curable(self.cluster.visiting_order()).into_owned(),
             other => panic!("{other:?}"),
         }
     }

@@ -58,6 +58,10 @@ impl PreFilter for VolumeZone {
         cycle.set(Zonal(zonal.into()));
         Ok(Preparation::Go)
     }
+
+    fn only_serves(&self, class: &Class) -> bool {
+        class.claims().next().is_none()
+    }
 }
 
 fn refuse(text: String) -> Status {

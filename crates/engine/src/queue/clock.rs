@@ -12,7 +12,7 @@ use crate::time::Time;
 /// How often the pool is searched for pods that stayed too long.
 const POOL_PERIOD: Duration = Duration::from_secs(30);
 /// A clock that goes back by no more than this is taken to stand still.
-const JITTER: Duration = Duration::from_secs(1);
+pub(crate) const JITTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Clock {

@@ -70,9 +70,26 @@ pub struct Pending {
 pub(super) struct Counts {
     incoming: BTreeMap<(QueueName, Cause), u64>,
     unschedulable: BTreeMap<(ProfileId, PluginId), u64>,
+    /// What the queue was last told of, if that is to be remembered.
+    remembers_event: bool,
+    event: Option<Event>,
 }
 
 impl Counts {
+    pub(super) fn remember_events(&mut self) {
+        self.remembers_event = true;
+    }
+
+    pub(super) fn heard(&mut self, event: &Event) {
+        if self.remembers_event {
+            self.event = Some(event.clone());
+        }
+    }
+
+    pub(super) fn take_event(&mut self) -> Option<Event> {
+        self.event.take()
+    }
+
     pub(super) fn came(&mut self, queue: QueueName, cause: &Cause) {
         *self.incoming.entry((queue, cause.clone())).or_default() += 1;
     }

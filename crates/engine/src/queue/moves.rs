@@ -37,6 +37,7 @@ impl<H: Host> Queue<H> {
         now: Time,
     ) {
         let now = self.observe(now);
+        self.counts.heard(event);
         let of_profile = |profile: &super::Profile<H::HintFn>| profile.registrations.interested(event);
         let interested: Vec<PluginSet> = self.profiles.iter().map(of_profile).collect();
         let is_wildcard = event.is_wildcard();
@@ -108,6 +109,7 @@ impl<H: Host> Queue<H> {
     pub fn update(&mut self, host: &mut H, update: PodUpdate<'_, H::Content, H::Change>, now: Time) {
         let now = self.observe(now);
         let PodUpdate { pod, was_nominated, events, change, is_relevant } = update;
+        self.counts.heard(events.first().unwrap_or(&Event::unscheduled_pod_update()));
         if self.in_flight.contains(&pod.uid) {
             // Differs: without hints, upstream queues the pod a second time.
             self.move_cycle = Some(self.cycle);

@@ -39,7 +39,7 @@ impl Folder {
             }
             Entry::Steps(times) => self.until = times.last().copied().unwrap_or(self.until),
             Entry::Cut { at } => self.until = at,
-            Entry::Header(_) | Entry::Digest(_) => {}
+            Entry::Header(_) | Entry::Digest(_) | Entry::Said(_) => {}
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Folder {
             Entry::Input { input, .. } => {
                 about(&input).is_some_and(|(key, _)| self.last.get(&key) == Some(&number))
             }
-            Entry::Steps(_) | Entry::Digest(_) | Entry::Cut { .. } => false,
+            Entry::Steps(_) | Entry::Said(_) | Entry::Digest(_) | Entry::Cut { .. } => false,
         })
     }
 

@@ -2,13 +2,17 @@
 
 use serde::Serialize;
 
+use super::recall::recalled;
 use super::{Digest, Entry};
 use crate::engine::{Command, Engine};
+use crate::extender::Terms;
 use crate::time::Time;
 
 /// An engine that lives through a recording.
 pub struct Player {
     engine: Engine,
+    /// Of the extenders that the original had, in order.
+    terms: Vec<Terms>,
     digest: Digest,
     now: Time,
     /// Why decisions may differ, if they may.
@@ -49,10 +53,12 @@ impl Played {
 }
 
 impl Player {
-    /// The engine must be new, with the options of the recording.
-    pub fn new(engine: Engine) -> Player {
+    /// The engine must be new, with the options of the recording. Extenders are not asked: they say what they said.
+    pub fn new(mut engine: Engine, terms: Vec<Terms>) -> Player {
+        engine.set_extenders(recalled(&terms, Vec::new()));
         Player {
             engine,
+            terms,
             digest: Digest::default(),
             now: Time::default(),
             cut: None,
@@ -75,6 +81,7 @@ impl Player {
                     drop(self.engine.step(at));
                 }
             }
+            Entry::Said(said) => self.engine.set_extenders(recalled(&self.terms, said)),
             Entry::Digest(recorded) => self.compare(recorded),
             Entry::Cut { at } => self.cut = Some(at),
         }

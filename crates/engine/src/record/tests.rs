@@ -157,7 +157,7 @@ fn played(lines: &[u8]) -> (Vec<Command>, Played) {
         let entry = Entry::decode(line).unwrap();
         if let Entry::Header(header) = &entry {
             let options = header.options(vec![Profile::standard(&header.scheduler)]);
-            player = Some(Player::new(Engine::new(&options).unwrap()));
+            player = Some(Player::new(Engine::new(&options).unwrap(), Vec::new()));
         }
         commands.extend(player.as_mut().unwrap().play(entry));
     }
@@ -205,7 +205,7 @@ proptest! {
         let pods = |engine: &Engine| engine.pending();
         let (nodes, waiting) = (work.engine.cluster().node_count(), pods(&work.engine));
         let (lines, _) = work.end();
-        let mut player = Player::new(Engine::new(&options(1)).unwrap());
+        let mut player = Player::new(Engine::new(&options(1)).unwrap(), Vec::new());
         let short = folded(&lines);
         for line in short.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             player.play(Entry::decode(line).unwrap());

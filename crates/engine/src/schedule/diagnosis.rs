@@ -1,5 +1,6 @@
 //! What was said against every node, and how users read it. Spec: scheduler-core 4.2.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::LeftOut;
@@ -41,7 +42,7 @@ impl Diagnosis {
 
     /// The plugins that refused, each once.
     pub fn rejectors(&self) -> Vec<PluginName> {
-        let nodes = self.refusals().map(|(status, _)| status.plugin);
+        let nodes = self.nodes.tally().map(|(status, _)| status.plugin);
         let mut names: Vec<PluginName> = self.pod.iter().map(|status| status.plugin).chain(nodes).collect();
         names.extend(self.left_out.plugins.iter().filter(|_| self.left_out.count > 0));
         names.retain(|name| !name.is_empty());
@@ -52,19 +53,16 @@ impl Diagnosis {
 
     /// Those of them whose event wakes the pod at once.
     pub fn pending(&self) -> Vec<PluginName> {
-        let all = self.pod.iter().chain(self.refusals().map(|(status, _)| status));
+        let all = self.pod.iter().chain(self.nodes.tally().map(|(status, _)| status));
         all.filter(|status| status.code == Code::Pending).map(|status| status.plugin).collect()
     }
 
     /// Nodes where taking other pods away might help. A verdict on the pod holds for every node in `order`.
-    pub fn curable(&self, order: &[Row]) -> Vec<Row> {
+    pub fn curable<'a>(&'a self, order: &'a [Row]) -> Cow<'a, [Row]> {
         match &self.pod {
-            Some(status) if status.code == Code::Unschedulable => order.to_vec(),
-            Some(_) => Vec::new(),
-            None => {
-                let curable = self.nodes.rejected().filter(|(_, status)| status.code == Code::Unschedulable);
-                curable.map(|(row, _)| row).collect()
-            }
+            Some(status) if status.code == Code::Unschedulable => Cow::Borrowed(order),
+            Some(_) => Cow::Borrowed(&[]),
+            None => self.nodes.rejected_with(Code::Unschedulable),
         }
     }
 
@@ -80,7 +78,7 @@ impl Diagnosis {
             return format!("{} {status}.", head(self.node_count));
         }
         let mut reasons = Reasons::default();
-        for (status, count) in self.refusals() {
+        for (status, count) in self.nodes.tally() {
             reasons.add(status, count);
         }
         if self.left_out.count > 0 && self.pod.is_none() {
@@ -88,11 +86,6 @@ impl Diagnosis {
             reasons.add_text(&text, self.left_out.count);
         }
         reasons.message(self.node_count)
-    }
-
-    /// Verdicts that some node got.
-    fn refusals(&self) -> impl Iterator<Item = (&Status, usize)> {
-        self.nodes.tally().into_iter().filter(|(_, count)| *count > 0)
     }
 }
 

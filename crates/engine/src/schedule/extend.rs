@@ -1,13 +1,13 @@
 //! What extenders have to say in an attempt: nodes, scores, and whether room may be made. Spec: scheduler-core 3.5.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use super::search::Found;
 use crate::cluster::{Cluster, Row};
 use crate::engine::command::Subject;
-use crate::extender::{Candidate, Extender, Extenders, NAME, SCORE_SCALE};
-use crate::framework::{Code, Cycle, Nominating, PostFiltered, Preemption, Status};
+use crate::extender::{Candidate, Extender, Extenders, Kept, NAME, SCORE_SCALE};
+use crate::framework::{Agreement, Code, Cycle, Preemption, Status};
 use crate::pod::Pod;
 
 /// Whether any of them has a say about the pod.
@@ -79,58 +79,78 @@ pub(super) fn add_scores(extenders: &mut Extenders, cycle: &Cycle<'_>, rows: &[R
     }
 }
 
-/// Lets extenders have their say about the room that is to be made. Spec: scheduler-core 6.13.5.
-// Differs: upstream offers every candidate before the best is taken; here it is the best alone, and one that drops it
-// ends this try. Keeping all candidates would cost every preemption what few need.
-pub(super) fn approve(extenders: &mut Extenders, cycle: &Cycle<'_>, answer: PostFiltered) -> PostFiltered {
-    let plugin = answer.status.plugin;
-    let Some(mut preemption) = answer.preemption.clone() else { return answer };
-    let subject = Subject::of(cycle.pod);
-    let node = &cycle.cluster.node(preemption.row).name;
-    for extender in interested(extenders, cycle).filter(|extender| extender.terms().preempts) {
-        let candidate = Candidate {
-            node: node.clone(),
-            victims: preemption.victims.iter().map(|victim| Subject::of(victim)).collect(),
-            violations: preemption.violations,
-        };
-        let is_ignorable = extender.terms().is_ignorable;
-        let said = extender.preempt(&subject, &candidate);
-        match said.and_then(|kept| kept.map(|kept| replaced(cycle, preemption.row, &kept)).transpose()) {
-            Ok(Some(kept)) if !kept.victims.is_empty() => preemption = kept,
-            Ok(Some(_)) if !is_ignorable => {
-                let text = format!("preemption: expected at least one victim pod on node {node:?}");
-                return refused(Status::error(plugin, text));
-            }
-            Ok(_) => {
-                return refused(Status::unschedulable(
-                    plugin,
-                    "preemption: no candidate node for preemption",
-                ));
-            }
-            Err(_) if is_ignorable => {}
-            Err(text) => return refused(Status::error(plugin, format!("preemption: {text}"))),
-        }
+/// What extenders say about room that is to be made for a pod. Spec: scheduler-core 6.13.5.
+pub(super) struct Say<'a> {
+    extenders: RefCell<&'a mut Extenders>,
+    cycle: &'a Cycle<'a>,
+}
+
+impl<'a> Say<'a> {
+    /// None when nobody wants to be asked about the pod.
+    pub(super) fn about_room(extenders: &'a mut Extenders, cycle: &'a Cycle<'a>) -> Option<Say<'a>> {
+        let is_asked = extenders.iter().any(|extender| is_asked_about_room(&**extender, cycle));
+        is_asked.then(|| Say { extenders: RefCell::new(extenders), cycle })
     }
-    PostFiltered { preemption: Some(preemption), ..answer }
 }
 
-fn refused(status: Status) -> PostFiltered {
-    PostFiltered { status, nominating: Nominating::Keep, preemption: None }
+fn is_asked_about_room(extender: &dyn Extender, cycle: &Cycle<'_>) -> bool {
+    extender.terms().preempts && extender.terms().interests(cycle.cluster, cycle.pod)
 }
 
-/// The victims that an extender names, most important first.
-fn replaced(cycle: &Cycle<'_>, row: Row, kept: &Candidate) -> Result<Preemption, String> {
-    let all = &cycle.cluster.node(row).pods.all;
+impl Agreement for Say<'_> {
+    /// Each sees what the one before it left.
+    fn agree(&self, mut candidates: Vec<Preemption>) -> Result<Vec<Preemption>, String> {
+        let (subject, cluster) = (Subject::of(self.cycle.pod), self.cycle.cluster);
+        for extender in self.extenders.borrow_mut().iter_mut() {
+            if candidates.is_empty() {
+                break;
+            }
+            if !is_asked_about_room(&**extender, self.cycle) {
+                continue;
+            }
+            let asked: Vec<Candidate> = candidates.iter().map(|room| candidate(cluster, room)).collect();
+            let said = extender.preempt(&subject, &asked);
+            let rooms = said.and_then(|kept| kept.iter().map(|kept| replaced(cluster, kept)).collect());
+            let is_ignorable = extender.terms().is_ignorable;
+            let mut rooms: Vec<Preemption> = match rooms {
+                Ok(rooms) => rooms,
+                Err(_) if is_ignorable => continue,
+                Err(text) => return Err(text),
+            };
+            let idle = rooms.iter().find(|room| room.victims.is_empty() && !is_ignorable);
+            if let Some(idle) = idle {
+                let node = &cluster.node(idle.row).name;
+                return Err(format!("expected at least one victim pod on node {node:?}"));
+            }
+            rooms.retain(|room| !room.victims.is_empty());
+            candidates = rooms;
+        }
+        Ok(candidates)
+    }
+}
+
+fn candidate(cluster: &Cluster, room: &Preemption) -> Candidate {
+    Candidate {
+        node: cluster.node(room.row).name.clone(),
+        victims: room.victims.iter().map(|victim| Subject::of(victim)).collect(),
+        violations: room.violations,
+    }
+}
+
+/// The room that an extender wants made, the most important victim first.
+fn replaced(cluster: &Cluster, kept: &Kept) -> Result<Preemption, String> {
+    let row = cluster.row(&kept.node).filter(|row| cluster.node(*row).is_real);
+    let row = row.ok_or_else(|| format!("nodeinfo not found for node name {:?}", kept.node))?;
+    let all = &cluster.node(row).pods.all;
     for named in &kept.victims {
-        if !all.iter().any(|pod| pod.uid == named.uid) {
+        if !all.iter().any(|pod| pod.uid == *named) {
             return Err(format!(
-                "an extender claims to preempt pod (UID: {}) on node: {}, but the pod is not found on that node",
-                named.uid, kept.node
+                "an extender claims to preempt pod (UID: {named}) on node: {}, but the pod is not found on that node",
+                kept.node
             ));
         }
     }
-    let is_named = |pod: &&Arc<Pod>| kept.victims.iter().any(|named| named.uid == pod.uid);
-    let victims = all.iter().filter(is_named).cloned().collect();
+    let victims = all.iter().filter(|pod| kept.victims.contains(&pod.uid)).cloned().collect();
     Ok(Preemption { row, victims, violations: kept.violations })
 }
 

@@ -19,6 +19,7 @@ use crate::pod::{Class, Pod};
 mod alike;
 mod arithmetic;
 mod assess;
+mod shelves;
 mod standing;
 
 use alike::{Alike, Search};
@@ -164,8 +165,7 @@ impl Memory {
             return Way::Plain;
         }
         let is_lonely = !is_known && !is_restored;
-        let ask = assessor.fused(cluster).filter(|_| is_lonely).and_then(|fused| alike::ask(class, fused));
-        match ask {
+        match assessor.ask(cluster).filter(|_| is_lonely) {
             Some(ask) => Way::Alike(assessor, ask),
             None => Way::New(assessor),
         }
@@ -224,7 +224,7 @@ fn prepare(framework: &Framework, cycle: &mut Cycle<'_>) -> Option<u128> {
     let mut skipped = 0;
     for hooks in &framework.pre_filters {
         let Some(plugin) = &hooks.pre_filter else { continue };
-        if plugin.only_serves_filter(&cycle.pod.class) {
+        if plugin.only_serves(&cycle.pod.class) {
             continue;
         }
         match plugin.prepare(cycle) {

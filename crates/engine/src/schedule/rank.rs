@@ -1,8 +1,11 @@
 //! Which of the nodes that can take the pod is the best.
 
+use std::sync::Arc;
+
 use super::{Framework, Ties};
 use crate::cluster::Row;
-use crate::framework::{Cycle, NodeView, PluginName, Restored, Status};
+use crate::framework::timing::word;
+use crate::framework::{Code, Cycle, NodeView, PluginName, Restored, Score, Status};
 use crate::random::Random;
 
 /// The weighted sum of all scores, one for each row.
@@ -17,10 +20,64 @@ pub(super) fn rate(
     rows: &[Row],
     mut heard: impl FnMut(PluginName, i64, &[i64]),
 ) -> Result<Vec<i64>, Status> {
+    let timing = &framework.timing;
+    let begun = timing.begin();
+    let active = prepare(framework, cycle, rows);
+    timing.end(begun, "PreScore", word(&active));
+    let active = active?;
+    let all_begun = timing.begin();
+    let mut totals = vec![0i64; rows.len()];
+    let mut scores = vec![0i64; rows.len()];
+    for (name, plugin, weight) in active {
+        let begun = timing.begin_plugin();
+        plugin.rate(cycle, rows, &mut scores);
+        rate_restored(plugin, cycle, rows, &mut scores);
+        timing.end_plugin(begun, "Score", name, Code::Success.word());
+        timing.asked(name, "Score", rows.len());
+        let begun = timing.begin_plugin();
+        plugin.normalize(cycle, rows, &mut scores);
+        timing.end_plugin(begun, "ScoreExtensionNormalize", name, Code::Success.word());
+        for (total, score) in totals.iter_mut().zip(&scores) {
+            if !(0..=100).contains(score) {
+                timing.end(all_begun, "Score", Code::Error.word());
+                return Err(out_of_range(name, *score));
+            }
+            *total += score * weight;
+        }
+        heard(name, weight, &scores);
+    }
+    timing.end(all_begun, "Score", Code::Success.word());
+    Ok(totals)
+}
+
+/// Rates nodes again that the pod sees otherwise than they are counted.
+fn rate_restored(plugin: &Arc<dyn Score>, cycle: &Cycle<'_>, rows: &[Row], scores: &mut [i64]) {
+    let Some(restored) = cycle.get::<Restored>() else { return };
+    for (row, score) in rows.iter().zip(scores) {
+        if let Some(delta) = restored.on(*row) {
+            *score = plugin.score(cycle, &NodeView::supposing(cycle.cluster, *row, delta));
+        }
+    }
+}
+
+/// A plugin that rates, and its weight.
+type Active<'f> = (PluginName, &'f Arc<dyn Score>, i64);
+
+/// The plugins that have something to say about these nodes.
+fn prepare<'f>(
+    framework: &'f Framework,
+    cycle: &mut Cycle<'_>,
+    rows: &[Row],
+) -> Result<Vec<Active<'f>>, Status> {
     let mut active = Vec::new();
     for (hooks, weight) in &framework.scores {
         let Some(plugin) = &hooks.score else { continue };
-        match plugin.prepare(cycle, rows) {
+        let begun = framework.timing.begin_plugin();
+        let answer = plugin.prepare(cycle, rows);
+        let word = if matches!(answer, Ok(false)) { Code::Skip.word() } else { word(&answer) };
+        framework.timing.end_plugin(begun, "PreScore", hooks.name, word);
+        framework.timing.asked(hooks.name, "PreScore", usize::from(!matches!(answer, Ok(false))));
+        match answer {
             Ok(true) => active.push((hooks.name, plugin, *weight)),
             Ok(false) => {}
             Err(status) => {
@@ -29,31 +86,15 @@ pub(super) fn rate(
             }
         }
     }
-    let mut totals = vec![0i64; rows.len()];
-    let mut scores = vec![0i64; rows.len()];
-    for (name, plugin, weight) in active {
-        plugin.rate(cycle, rows, &mut scores);
-        if let Some(restored) = cycle.get::<Restored>() {
-            for (row, score) in rows.iter().zip(&mut scores) {
-                if let Some(delta) = restored.on(*row) {
-                    *score = plugin.score(cycle, &NodeView::supposing(cycle.cluster, *row, delta));
-                }
-            }
-        }
-        plugin.normalize(cycle, rows, &mut scores);
-        for (total, score) in totals.iter_mut().zip(&scores) {
-            if !(0..=100).contains(score) {
-                let text = format!(
-                    "applying score defaultWeights on Score plugins: plugin \"{name}\" returns an invalid score \
-                     {score}, it should in the range of [0, 100] after normalizing"
-                );
-                return Err(Status::error(name, text));
-            }
-            *total += score * weight;
-        }
-        heard(name, weight, &scores);
-    }
-    Ok(totals)
+    Ok(active)
+}
+
+fn out_of_range(name: PluginName, score: i64) -> Status {
+    let text = format!(
+        "applying score defaultWeights on Score plugins: plugin \"{name}\" returns an invalid score {score}, it should \
+         in the range of [0, 100] after normalizing"
+    );
+    Status::error(name, text)
 }
 
 /// The place of the best total. There is one at least.

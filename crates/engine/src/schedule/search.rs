@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Attempt, Framework, Lack, LeftOut, Nominated, Room, Sampling, extend};
 use crate::cluster::Row;
 use crate::framework::{
-    Code, Cycle, Delta, NodeView, PluginName, Preparation, Restored, Sieve, Status, restored,
+    Code, Cycle, Delta, NodeView, PluginName, Preparation, Restored, Sieve, Status, restored, timing,
 };
 use crate::pod::Pod;
 
@@ -58,10 +58,30 @@ pub(super) fn prepare(
     cycle: &mut Cycle<'_>,
     prepared: &mut Prepared,
 ) -> Result<(), Refused> {
+    let begun = framework.timing.begin();
+    let result = prepare_all(framework, cycle, prepared);
+    let code = match &result {
+        Ok(()) => Code::Success,
+        Err(Refused::Pod(status) | Refused::Error(status)) => status.code,
+    };
+    framework.timing.end(begun, POINT_PREPARE, code.word());
+    result
+}
+
+const POINT_PREPARE: &str = "PreFilter";
+const POINT_FILTER: &str = "Filter";
+
+fn prepare_all(framework: &Framework, cycle: &mut Cycle<'_>, prepared: &mut Prepared) -> Result<(), Refused> {
     let mut refusal: Option<Status> = None;
     for hooks in &framework.pre_filters {
         let Some(plugin) = &hooks.pre_filter else { continue };
-        match plugin.prepare(cycle) {
+        let begun = framework.timing.begin_plugin();
+        let answer = plugin.prepare(cycle);
+        let is_skipped = matches!(answer, Ok(Preparation::Skip));
+        let word = if is_skipped { Code::Skip.word() } else { timing::word(&answer) };
+        framework.timing.end_plugin(begun, POINT_PREPARE, hooks.name, word);
+        framework.timing.asked(hooks.name, POINT_PREPARE, usize::from(!is_skipped));
+        match answer {
             Ok(Preparation::Go) => {}
             Ok(Preparation::Skip) => prepared.skipped.push(hooks.name),
             Ok(Preparation::Only(rows)) => {
@@ -268,7 +288,10 @@ fn sift(
     for hooks in framework.filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
         if let Some(plugin) = &hooks.filter {
             first(hooks.name, sieve);
+            framework.timing.asked(hooks.name, POINT_FILTER, sieve.left().len());
+            let begun = framework.timing.begin_plugin();
             plugin.sift(cycle, sieve);
+            framework.timing.end_plugin(begun, POINT_FILTER, hooks.name, Code::Success.word());
         }
     }
 }

@@ -3,6 +3,7 @@
 //! An object's JSON is cut out first and decoded on its own, so one that cannot be read costs only itself. The API
 //! server stores values that typed decoders refuse (a Duration of `abc`, an int32 of 3000000000), so this happens.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use kube::Resource;
@@ -138,6 +139,28 @@ pub(crate) struct Decoded<V> {
 /// Turns an object's JSON into what the cache keeps of it.
 pub(crate) type Decoder<V> = Arc<dyn Fn(&str) -> Result<Decoded<V>, String> + Send + Sync>;
 
+/// The object without the list of who set which field, which would be half of the work and then dropped. The server
+/// writes it without blanks; in any other form it stays. Quotes inside strings are escaped, so what is found is a key.
+fn without_managed_fields(text: &str) -> Cow<'_, str> {
+    const KEY: &str = "\"managedFields\":[";
+    let Some((before, rest)) = text.split_once(KEY) else { return Cow::Borrowed(text) };
+    let (mut depth, mut is_string, mut is_escaped) = (1_usize, false, false);
+    for (at, byte) in rest.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_string,
+            b'"' => is_string = !is_string,
+            b'[' if !is_string => depth += 1,
+            b']' if !is_string => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Cow::Owned([before, KEY, &rest[at..]].concat());
+        }
+    }
+    Cow::Borrowed(text)
+}
+
 /// A decoder for kind `K`: managed fields are dropped, then `project` keeps what the owner needs.
 pub(crate) fn decoder<K, V>(project: impl Fn(&ObjectKey, K) -> V + Send + Sync + 'static) -> Decoder<V>
 where
@@ -145,7 +168,8 @@ where
 {
     let namespaces = Pool::default();
     Arc::new(move |text| {
-        let mut object: K = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let mut object: K =
+            serde_json::from_str(&without_managed_fields(text)).map_err(|error| error.to_string())?;
         let meta = object.meta_mut();
         meta.managed_fields = None;
         let name = meta.name.as_deref().filter(|name| !name.is_empty()).ok_or("metadata.name is missing")?;
@@ -167,6 +191,25 @@ where
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::Pod;
+
+    #[test]
+    fn managed_fields_are_cut_out_before_decoding() {
+        for (text, want) in [
+            (r#"{"metadata":{"name":"a"}}"#, r#"{"metadata":{"name":"a"}}"#),
+            (
+                r#"{"metadata":{"managedFields":[{"f:x":{"k:{\"name\":\"]\"}":[[]]}}],"name":"a"}}"#,
+                r#"{"metadata":{"managedFields":[],"name":"a"}}"#,
+            ),
+            (
+                r#"{"metadata":{"annotations":{"x":"\"managedFields\":["},"name":"a"}}"#,
+                r#"{"metadata":{"annotations":{"x":"\"managedFields\":["},"name":"a"}}"#,
+            ),
+            (r#"{"metadata":{"managedFields":[{"#, r#"{"metadata":{"managedFields":[{"#),
+            (r#"{"metadata":{"managedFields":["\\"]}}"#, r#"{"metadata":{"managedFields":[]}}"#),
+        ] {
+            assert_eq!(without_managed_fields(text), want);
+        }
+    }
 
     #[test]
     fn lines_are_told_apart() {

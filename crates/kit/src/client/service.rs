@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::Body;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 use tower::{BoxError, Service};
 
@@ -78,6 +80,19 @@ struct Shared {
     retry: RetryPolicy,
     metrics: Option<ClientMetrics>,
     host: String,
+    /// Metrics already found, since most requests are like one before. Few, so the first that fits is soon found.
+    known: RwLock<Vec<Known>>,
+}
+
+/// Where requests of one sort are counted.
+struct Known {
+    method: Method,
+    is_stream: bool,
+    /// None when there was no answer.
+    status: Option<StatusCode>,
+    requests: Counter,
+    duration: Histogram,
+    throttled: Histogram,
 }
 
 impl<S> ApiService<S> {
@@ -88,6 +103,7 @@ impl<S> ApiService<S> {
             retry: options.retry.clone(),
             metrics: options.metrics.clone(),
             host,
+            known: RwLock::default(),
         };
         ApiService { wire, shared: Arc::new(shared) }
     }
@@ -200,16 +216,44 @@ impl Shared {
         took: Duration,
     ) {
         let Some(metrics) = &self.metrics else { return };
-        let code = match result {
-            Ok(answer) => answer.status().as_str().to_owned(),
-            Err(_) => "<error>".to_owned(),
+        let status = result.as_ref().ok().map(Response::status);
+        let count = |known: &Known| {
+            known.requests.inc();
+            known.duration.observe(took.as_secs_f64());
+            known.throttled.observe(throttled.as_secs_f64());
         };
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let like = |known: &&Known| {
+            known.status == status && known.method == *method && known.is_stream == is_stream
+        };
+        if let Some(known) = known.iter().find(like) {
+            return count(known);
+        }
+        drop(known);
+        let known = self.look_up(metrics, method, is_stream, status);
+        count(&known);
+        self.known.write().unwrap_or_else(PoisonError::into_inner).push(known);
+    }
+
+    fn look_up(
+        &self,
+        metrics: &ClientMetrics,
+        method: &Method,
+        is_stream: bool,
+        status: Option<StatusCode>,
+    ) -> Known {
+        let code = status.map_or_else(|| "<error>".to_owned(), |status| status.as_str().to_owned());
         let verb = if is_stream { "WATCH".to_owned() } else { method.to_string() };
-        let labels = VerbLabels { host: self.host.clone(), verb };
-        metrics.duration.get_or_create(&labels).observe(took.as_secs_f64());
-        metrics.throttled.get_or_create(&labels).observe(throttled.as_secs_f64());
-        let labels = RequestLabels { code, host: self.host.clone(), method: method.to_string() };
-        metrics.requests.get_or_create(&labels).inc();
+        let by_verb = VerbLabels { host: self.host.clone(), verb };
+        let by_code = RequestLabels { code, host: self.host.clone(), method: method.to_string() };
+        Known {
+            method: method.clone(),
+            is_stream,
+            status,
+            requests: metrics.requests.get_or_create_owned(&by_code),
+            duration: metrics.duration.get_or_create_owned(&by_verb),
+            throttled: metrics.throttled.get_or_create_owned(&by_verb),
+        }
     }
 }
 

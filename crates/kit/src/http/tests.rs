@@ -2,7 +2,7 @@ use std::path::Path;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use super::*;
@@ -142,18 +142,97 @@ fn write_pair(dir: &Path) -> CertificateDer<'static> {
 }
 
 async fn get_tls(server: &Server, trusted: &CertificateDer<'static>) -> Result<(u16, String), String> {
+    get_tls_as(server, trusted, None, "/healthz").await
+}
+
+/// A certificate and its key.
+type Pair = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+async fn get_tls_as(
+    server: &Server,
+    trusted: &CertificateDer<'static>,
+    own: Option<Pair>,
+    path: &str,
+) -> Result<(u16, String), String> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let config = match own {
+        None => config.with_no_client_auth(),
+        Some((certificate, key)) => config.with_client_auth_cert(vec![certificate], key).unwrap(),
+    };
     let stream = TcpStream::connect(server.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let stream =
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|e| e.to_string())?;
-    Ok(ask(stream, "GET /healthz", "*/*").await)
+    Ok(ask(stream, &format!("GET {path}"), "*/*").await)
+}
+
+/// An authority for clients.
+struct Authority {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: rcgen::Issuer::new(params, key), pem }
+    }
+
+    fn client(&self, name: &str, group: &str, usage: rcgen::ExtendedKeyUsagePurpose) -> Pair {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, group);
+        params.extended_key_usages = vec![usage];
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        (certificate, PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn clients_say_who_they_are_by_certificate() {
+    use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+    let dir = tempfile::tempdir().unwrap();
+    let trusted = write_pair(dir.path());
+    let files = TlsFiles::load(dir.path().join("tls.crt"), dir.path().join("tls.key")).unwrap();
+    let (ours, others) = (Authority::new("ours"), Authority::new("others"));
+    let authority =
+        ClientCa::from_pem(format!("{}{}", Authority::new("first").pem, ours.pem).as_bytes()).unwrap();
+    let server = start(Some(files.asking_clients().unwrap()), |router| {
+        router.page("/who", move |request| {
+            let shown = request.extensions().get::<PeerCertificates>();
+            let who = match shown.map(|shown| authority.user(shown)) {
+                None => "nobody".to_owned(),
+                Some(Ok(Some(user))) => format!("{} of {}", user.name, user.groups.join(" ")),
+                Some(Ok(None)) => "without a name".to_owned(),
+                Some(Err(error)) => error.to_string(),
+            };
+            async move { text(StatusCode::OK, who) }
+        })
+    })
+    .await;
+    for (own, want) in [
+        (None, "nobody"),
+        (Some(ours.client("ann", "dev", ClientAuth)), "ann of dev"),
+        (Some(ours.client("", "dev", ClientAuth)), "without a name"),
+        (Some(others.client("ann", "dev", ClientAuth)), "invalid peer certificate: UnknownIssuer"),
+        (Some(ours.client("host", "dev", ServerAuth)), "invalid peer certificate: "),
+    ] {
+        let (status, who) = get_tls_as(&server, &trusted, own, "/who").await.unwrap();
+        assert!(status == 200 && who.starts_with(want), "{want}: {who}");
+    }
+    assert!(ClientCa::from_pem(b"").is_err() && ClientCa::from_pem(b"nonsense").is_err());
+    server.stop.cancel();
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 
+use super::client_cert::Anybody;
+
 /// A certificate chain and its key, re-read whenever they change.
 #[derive(Clone)]
 pub struct TlsFiles {
@@ -18,6 +20,7 @@ pub struct TlsFiles {
 struct Inner {
     /// None when the pair was made in memory and never changes.
     files: Option<(PathBuf, PathBuf)>,
+    asks_clients: bool,
     /// What the files held when they last made sense, and the acceptor made of it.
     current: Mutex<Current>,
 }
@@ -43,30 +46,45 @@ impl TlsFiles {
     pub fn load(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<TlsFiles, TlsError> {
         let (cert, key) = (cert.into(), key.into());
         let bytes = (read(&cert)?, read(&key)?);
-        let acceptor = build(&cert, &key, &bytes)?;
-        let current = Mutex::new(Current { bytes, acceptor });
-        Ok(TlsFiles { inner: Arc::new(Inner { files: Some((cert, key)), current }) })
+        TlsFiles::of(Some((cert, key)), bytes, false)
     }
 
     /// A pair that is in no file, both as PEM: for servers that nobody gave a certificate.
     pub fn in_memory(cert: &str, key: &str) -> Result<TlsFiles, TlsError> {
         let bytes = (cert.as_bytes().to_vec(), key.as_bytes().to_vec());
-        let nowhere = PathBuf::from("(in memory)");
-        let acceptor = build(&nowhere, &nowhere, &bytes)?;
+        TlsFiles::of(None, bytes, false)
+    }
+
+    /// The same, and clients are asked for a certificate, which they need not have. What they show is found in the
+    /// extensions of their requests, as [`super::PeerCertificates`]; nobody has judged it then.
+    pub fn asking_clients(self) -> Result<TlsFiles, TlsError> {
+        let Inner { files, current, .. } = &*self.inner;
+        let bytes = current.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).bytes.clone();
+        TlsFiles::of(files.clone(), bytes, true)
+    }
+
+    fn of(
+        files: Option<(PathBuf, PathBuf)>,
+        bytes: (Vec<u8>, Vec<u8>),
+        asks_clients: bool,
+    ) -> Result<TlsFiles, TlsError> {
+        let nowhere = || (PathBuf::from("(in memory)"), PathBuf::from("(in memory)"));
+        let (cert, key) = files.clone().unwrap_or_else(nowhere);
+        let acceptor = build(&cert, &key, &bytes, asks_clients)?;
         let current = Mutex::new(Current { bytes, acceptor });
-        Ok(TlsFiles { inner: Arc::new(Inner { files: None, current }) })
+        Ok(TlsFiles { inner: Arc::new(Inner { files, asks_clients, current }) })
     }
 
     /// The acceptor for a new connection. Two small files are read each time, which costs microseconds and needs no
     /// watcher; a half-written pair leaves the last good one in use.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        let Inner { files, current } = &*self.inner;
+        let Inner { files, asks_clients, current } = &*self.inner;
         let mut current = current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let Some((cert, key)) = files else { return current.acceptor.clone() };
         let fresh = read(cert).and_then(|cert_bytes| Ok((cert_bytes, read(key)?)));
         match fresh {
             Ok(bytes) if bytes == current.bytes => {}
-            Ok(bytes) => match build(cert, key, &bytes) {
+            Ok(bytes) => match build(cert, key, &bytes, *asks_clients) {
                 Ok(acceptor) => {
                     tracing::info!(cert = %cert.display(), "TLS certificate reloaded");
                     *current = Current { bytes, acceptor };
@@ -90,7 +108,12 @@ fn read(path: &PathBuf) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(|source| TlsError::Read { path: path.clone(), source })
 }
 
-fn build(cert: &PathBuf, key: &PathBuf, bytes: &(Vec<u8>, Vec<u8>)) -> Result<TlsAcceptor, TlsError> {
+fn build(
+    cert: &PathBuf,
+    key: &PathBuf,
+    bytes: &(Vec<u8>, Vec<u8>),
+    asks_clients: bool,
+) -> Result<TlsAcceptor, TlsError> {
     let bad = |path: &PathBuf, what| {
         let path = path.clone();
         move |source| TlsError::Pem { path, what, source }
@@ -102,9 +125,13 @@ fn build(cert: &PathBuf, key: &PathBuf, bytes: &(Vec<u8>, Vec<u8>)) -> Result<Tl
         return Err(bad(cert, "certificate")(pem::Error::NoItemsFound));
     }
     let secret = PrivateKeyDer::from_pem_slice(&bytes.1).map_err(bad(key, "private key"))?;
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map(|builder| builder.with_no_client_auth())
+        .map(|builder| match asks_clients {
+            true => builder.with_client_cert_verifier(Arc::new(Anybody(provider))),
+            false => builder.with_no_client_auth(),
+        })
         .and_then(|builder| builder.with_single_cert(chain, secret))
         .map_err(|source| TlsError::Mismatch { cert: cert.clone(), key: key.clone(), source })?;
     Ok(TlsAcceptor::from(Arc::new(config)))

@@ -9,7 +9,8 @@ use koord_scheduler::run::{self, Running, Setup};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio_util::sync::CancellationToken;
 
-/// Kubernetes' own plugins under both names that pods are likely to ask for, alone and without limits.
+/// Kubernetes' own plugins under both names that pods are likely to ask for, with Koordinator's under the second; alone and
+/// without limits.
 const CONFIG: &str = "\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -18,6 +19,9 @@ clientConnection: {qps: -1}
 profiles:
 - schedulerName: default-scheduler
 - schedulerName: koord-scheduler
+  plugins:
+    multiPoint: {enabled: [{name: Reservation, weight: 5000}, {name: LoadAwareScheduling, weight: 1}]}
+    postFilter: {disabled: [{name: '*'}], enabled: [{name: Reservation}, {name: DefaultPreemption}]}
 ";
 
 /// A running scheduler.

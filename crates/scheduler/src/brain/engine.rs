@@ -1,7 +1,12 @@
 //! The engine itself, as the shell sees it.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use koord_engine::engine::dump::Dumps;
+use koord_engine::engine::measure::Measured;
 use koord_engine::engine::{self, Command, Engine, Input, Verdict};
+use koord_engine::framework::timing::Stopwatch;
 use koord_engine::queue::QueueName;
 use koord_engine::time::Time;
 use serde_json::{Value, json};
@@ -10,9 +15,9 @@ use super::{Attempt, Attempted, Brain, Form, Gauges, View, views};
 use crate::config::SchedulerConfig;
 use crate::flags::Options;
 
-/// An engine for a checked configuration. The error is the whole text.
-pub fn engine(config: &SchedulerConfig, options: &Options) -> Result<Engine, String> {
-    let options = engine::Options {
+/// How an engine is set up for a checked configuration.
+pub fn engine_options(config: &SchedulerConfig, options: &Options) -> engine::Options {
+    engine::Options {
         percentage_of_nodes_to_score: config.percentage_of_nodes_to_score.get(),
         parallelism: i32::try_from(config.parallelism).unwrap_or(i32::MAX),
         initial_backoff: config.pod_initial_backoff,
@@ -22,8 +27,23 @@ pub fn engine(config: &SchedulerConfig, options: &Options) -> Result<Engine, Str
         pops_from_backoff: options.gates.is_on("SchedulerPopFromBackoffQ"),
         seed: koord_kit::random::bits(),
         ..engine::Options::new(config.profiles.clone())
-    };
-    Engine::new(&options).map_err(|error| error.to_string())
+    }
+}
+
+/// The engine, which measures what it does. The error is the whole text.
+pub fn engine(options: &engine::Options) -> Result<Engine, String> {
+    let mut engine = Engine::new(options).map_err(|error| error.to_string())?;
+    engine.set_stopwatch(Arc::new(Monotonic(Instant::now())));
+    Ok(engine)
+}
+
+/// The system's own, since it was asked first.
+struct Monotonic(Instant);
+
+impl Stopwatch for Monotonic {
+    fn read(&self) -> Duration {
+        self.0.elapsed()
+    }
 }
 
 impl Brain for Engine {
@@ -45,7 +65,7 @@ impl Brain for Engine {
             attempts: tried.attempts,
             waited: tried.since.map(|since| now.since(since)).unwrap_or_default(),
             evaluated: tried.evaluated,
-            feasible: tried.feasible.len(),
+            feasible: tried.feasible_count,
             dumped: tried.dumped,
         })
     }
@@ -92,6 +112,8 @@ impl Brain for Engine {
             }
             View::Resources => Some(views::resources(self).into()),
             View::Dump => Some(views::dump(self, now)),
+            View::Census => Some(views::census(self)),
+            View::Revision { namespace, name } => self.revision_of(namespace, name).map(Value::from),
         }
     }
 
@@ -112,11 +134,16 @@ impl Brain for Engine {
                 .map(|(plugin, scheduler, count)| (plugin.to_owned(), scheduler.to_owned(), count))
                 .collect(),
             reservations: self.reservation_gauges(),
+            in_flight: self.in_flight_events(),
         }
     }
 
     fn preemptions(&mut self) -> Vec<usize> {
         self.take_preemptions().victims
+    }
+
+    fn measured(&mut self) -> Measured {
+        self.take_measured()
     }
 
     fn set_dumps(&mut self, dumps: Dumps) {

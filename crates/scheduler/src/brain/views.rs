@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use koord_api::resource::{ResourceId, ResourceVector};
 use koord_engine::cluster::{Cluster, Row};
@@ -129,7 +130,7 @@ fn resource(cluster: &Cluster, amounts: &ResourceVector, pods: usize) -> Value {
     })
 }
 
-fn used_ports(pods: &[std::sync::Arc<Pod>]) -> BTreeMap<String, Vec<Value>> {
+fn used_ports(pods: &[Arc<Pod>]) -> BTreeMap<String, Vec<Value>> {
     let mut ports: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for port in pods.iter().flat_map(|pod| &pod.class.ports) {
         let address = if port.address.is_empty() { "0.0.0.0" } else { &*port.address };
@@ -142,7 +143,7 @@ fn used_ports(pods: &[std::sync::Arc<Pod>]) -> BTreeMap<String, Vec<Value>> {
 }
 
 /// How many pods use each claim, by `namespace/name`.
-fn claims(pods: &[std::sync::Arc<Pod>]) -> BTreeMap<String, usize> {
+fn claims(pods: &[Arc<Pod>]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for pod in pods {
         for volume in &pod.class.volumes {
@@ -203,31 +204,49 @@ fn waiting(pod: &Queued) -> Value {
     })
 }
 
-/// Requests of every pod on a node, as a metrics page.
+/// Requests and limits of every pod, as a metrics page.
 pub(super) fn resources(engine: &Engine) -> String {
     let cluster = engine.cluster();
-    let mut page = String::from(
-        "# HELP kube_pod_resource_request Resources requested by workloads on the cluster, broken down by pod.\n\
-         # TYPE kube_pod_resource_request gauge\n",
-    );
     // Nothing runs where a reservation only holds room.
-    for held in cluster.all_held().filter(|held| held.pod.reserves.is_none()) {
-        let (pod, node) = (&held.pod, &cluster.node(held.row).name);
-        for (id, units) in pod.class.requests.amounts.iter() {
-            let name = cluster.resources.name(id);
-            let (amount, unit) = amount(id, name, units);
-            let _ = writeln!(
-                page,
-                "kube_pod_resource_request{{namespace=\"{}\",pod=\"{}\",node=\"{node}\",scheduler=\"{}\",\
-                 priority=\"{}\",resource=\"{name}\",unit=\"{unit}\"}} {amount}",
-                pod.key.namespace, pod.key.name, pod.class.scheduler, pod.class.priority
-            );
+    let held = cluster.all_held().filter(|held| held.pod.reserves.is_none());
+    let placed = held.map(|held| (&held.pod, &*cluster.node(held.row).name));
+    let mut pods: Vec<(&Arc<Pod>, &str)> = placed.chain(engine.unplaced().filter(|pod| pod.reserves.is_none()).map(|pod| (pod, ""))).collect();
+    pods.sort_unstable_by(|(a, _), (b, _)| a.key.cmp(&b.key));
+    let mut page = String::new();
+    let about = "by workloads on the cluster, broken down by pod";
+    for (name, help) in [("request", "Resources requested"), ("limit", "Resources limited")] {
+        let _ = writeln!(page, "# HELP kube_pod_resource_{name} {help} {about}.");
+        let _ = writeln!(page, "# TYPE kube_pod_resource_{name} gauge");
+        for (pod, node) in &pods {
+            let requests = &pod.class.requests;
+            let amounts = if name == "request" { &requests.amounts } else { &requests.limits };
+            amounts_of(&mut page, cluster, name, pod, node, amounts);
         }
     }
     page
 }
 
-/// An amount in its base unit, and that unit.
+fn amounts_of(
+    page: &mut String,
+    cluster: &Cluster,
+    what: &str,
+    pod: &Pod,
+    node: &str,
+    amounts: &ResourceVector,
+) {
+    for (id, units) in amounts.iter().filter(|(_, units)| *units != 0) {
+        let resource = cluster.resources.name(id);
+        let (amount, unit) = amount(id, resource, units);
+        let _ = writeln!(
+            page,
+            "kube_pod_resource_{what}{{namespace=\"{}\",pod=\"{}\",node=\"{node}\",scheduler=\"{}\",\
+             priority=\"{}\",resource=\"{resource}\",unit=\"{unit}\"}} {amount}",
+            pod.key.namespace, pod.key.name, pod.class.scheduler, pod.class.priority
+        );
+    }
+}
+
+/// An amount in its base unit, and that unit as kube-scheduler names it.
 fn amount(id: ResourceId, name: &str, units: i64) -> (String, &'static str) {
     if id == ResourceId::CPU {
         let (whole, milli) = (units / 1000, units % 1000);
@@ -238,7 +257,12 @@ fn amount(id: ResourceId, name: &str, units: i64) -> (String, &'static str) {
         || id == ResourceId::EPHEMERAL_STORAGE
         || name.starts_with("hugepages-")
         || name == "storage";
-    (units.to_string(), if is_bytes { "bytes" } else { "integer" })
+    let unit = match name.starts_with("attachable-volumes-") {
+        _ if is_bytes => "bytes",
+        true => "integer",
+        false => "",
+    };
+    (units.to_string(), unit)
 }
 
 /// Everything, for the log.
@@ -248,6 +272,24 @@ pub(super) fn dump(engine: &Engine, now: Time) -> Value {
         cluster.visited().iter().filter_map(|row| node(engine, &cluster.node(*row).name)).collect();
     json!({"time": now.to_string(), "nodes": nodes, "queue": queue(engine)})
 }
+
+/// Nodes by name and pods by UID, with the names people know; and whether the sums are those of the pods.
+pub(super) fn census(engine: &Engine) -> Value {
+    let cluster = engine.cluster();
+    let nodes: Map<String, Value> = cluster
+        .would_visit()
+        .iter()
+        .map(|row| cluster.node(*row).name.to_string())
+        .map(|name| (name.clone(), name.into()))
+        .collect();
+    let pods = cluster.all_held().map(|held| &held.pod).chain(engine.unplaced());
+    let pods: Map<String, Value> =
+        pods.map(|pod| (pod.uid.to_string(), pod.key.to_string().into())).collect();
+    json!({"nodes": nodes, "pods": pods, "sumsAreRight": cluster.ledger() == cluster.recount()})
+}
+
+#[cfg(test)]
+mod listings;
 
 #[cfg(test)]
 mod tests {

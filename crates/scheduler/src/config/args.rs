@@ -16,6 +16,7 @@ mod quota;
 mod reservation;
 mod scarce;
 mod spread;
+mod taint;
 mod volume;
 
 #[cfg(test)]
@@ -60,6 +61,8 @@ pub(super) struct Family {
     pub(super) checked: Checked,
     pub(super) empty: fn() -> Box<dyn RawArgs>,
     pub(super) decode: fn(&Document, &Raw) -> Decoded<Box<dyn RawArgs>>,
+    /// Not shown where the file says nothing: kube-scheduler's plugin takes no arguments.
+    pub(super) is_quiet: bool,
 }
 
 impl Family {
@@ -67,7 +70,12 @@ impl Family {
         plugin: &'static str,
         checked: Checked,
     ) -> Family {
-        Family { plugin, checked, empty: || Box::new(T::default()), decode: decode::<T> }
+        Family { plugin, checked, empty: || Box::new(T::default()), decode: decode::<T>, is_quiet: false }
+    }
+
+    const fn quiet(mut self) -> Family {
+        self.is_quiet = true;
+        self
     }
 
     /// The kind that a file gives them.
@@ -104,6 +112,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family::of::<fit::NodeResourcesFitPlusArgs>("NodeResourcesFitPlus", WithPlugin),
     Family::of::<scarce::ScarceResourceAvoidanceArgs>("ScarceResourceAvoidance", WithPlugin),
     Family::of::<hint::SchedulingHintArgs>("SchedulingHint", WithPlugin),
+    Family::of::<taint::TaintTolerationArgs>("TaintToleration", WithPlugin).quiet(),
 ];
 
 pub(super) fn family(plugin: &str) -> Option<&'static Family> {

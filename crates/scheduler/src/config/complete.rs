@@ -163,7 +163,7 @@ fn complete_profile(
     named.sort_unstable();
     for name in named {
         let is_given = args.iter().any(|args| args.plugin == name);
-        if let (false, Some(family)) = (is_given, family(name)) {
+        if let (false, Some(family)) = (is_given, family(name).filter(|family| !family.is_quiet)) {
             let given = GivenArgs::Known((family.empty)());
             args.push(PluginArgs { plugin: name.to_owned(), index: None, args: given });
         }

@@ -44,6 +44,21 @@ async fn all_are_sent_before_the_end_and_repeats_become_a_series() {
     assert_eq!(patches[0].body["series"]["count"], 2);
 }
 
+#[tokio::test]
+async fn events_about_nodes_are_in_the_default_namespace() {
+    let api = FakeApi::scripted([]);
+    let (notes, worker, _load) = scene(&api);
+    notes
+        .tell(Box::new(Note { about: Subject::node("n1", "u1"), ..*note("x", "Malformed", "what it says") }));
+    drop(notes);
+    worker.run(CancellationToken::new()).await;
+    let seen = api.seen();
+    assert_eq!(seen[0].line, "POST /apis/events.k8s.io/v1/namespaces/default/events");
+    let regarding = &seen[0].body["regarding"];
+    assert_eq!((&regarding["kind"], &regarding["name"]), (&"Node".into(), &"n1".into()));
+    assert!(regarding["namespace"].is_null());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_is_waited_for() {
     let api = FakeApi::scripted([Reply::Broken, Reply::Broken]);

@@ -81,15 +81,8 @@ impl Http {
             preempt: config.preempt_verb.clone(),
             bind: config.bind_verb.clone(),
         };
-        let terms = Terms {
-            filters: verbs.filter.is_some(),
-            weight: verbs.prioritize.as_ref().map(|(_, weight)| *weight),
-            binds: verbs.bind.is_some(),
-            preempts: verbs.preempt.is_some(),
-            is_ignorable: config.ignorable,
-            managed: config.managed_resources.iter().map(|resource| resource.name.as_str().into()).collect(),
-        };
-        Ok(Http { client, url, verbs, terms, is_node_cache_capable: config.node_cache_capable })
+        let is_node_cache_capable = config.node_cache_capable;
+        Ok(Http { client, url, verbs, terms: terms(config), is_node_cache_capable })
     }
 
     pub(super) fn url(&self) -> &str {
@@ -130,6 +123,18 @@ impl Http {
             return Err("unexpected empty bindVerb in extender".to_owned());
         };
         wire::bound(&self.post(verb, wire::binding(binding)).await?)
+    }
+}
+
+/// What an extender of this configuration wants to be asked.
+pub fn terms(config: &Config) -> Terms {
+    Terms {
+        filters: config.filter_verb.is_some(),
+        weight: config.prioritize.as_ref().map(|(_, weight)| *weight),
+        binds: config.bind_verb.is_some(),
+        preempts: config.preempt_verb.is_some(),
+        is_ignorable: config.ignorable,
+        managed: config.managed_resources.iter().map(|resource| resource.name.as_str().into()).collect(),
     }
 }
 

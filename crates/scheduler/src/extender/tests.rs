@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::config::ManagedResource;
-use crate::fake::{FakeApi, Reply, subject};
+use crate::fake::subject;
 
 /// An extender in this process: answers by path, and what it was asked.
 #[derive(Clone, Default)]
@@ -98,14 +98,14 @@ fn pod(name: &str, node: Option<&str>) -> k8s_openapi::api::core::v1::Pod {
 
 /// The one judge of a configuration, with a pod and two nodes to tell of.
 async fn judge(config: Config) -> Box<dyn Extender> {
-    let api = FakeApi::new(|_| Reply::Answer(200, serde_json::to_string(&pod("v", Some("n1"))).unwrap()));
     let extension = Extension::new(&[config]).await.unwrap();
     let objects = extension.objects.clone().unwrap();
     objects.set_pod(&pod("p", None));
+    objects.set_pod(&pod("v", Some("n1")));
     for name in ["n1", "n2"] {
         objects.set_node(&serde_json::from_value(json!({"metadata": {"name": name}})).unwrap());
     }
-    extension.judges(&api.client(), &Handle::current()).remove(0)
+    extension.judges(&Handle::current()).remove(0)
 }
 
 /// Asks from a thread of its own, as the engine does.
@@ -135,7 +135,8 @@ async fn names_are_sent_to_one_that_knows_the_nodes() {
         ("prioritize", json!([{"Host": "n1", "Score": 7}, {"host": "n2", "score": 3}])),
         (
             "preempt",
-            json!({"nodeNameToMetaVictims": {"n1": {"pods": [{"uid": "uid-v"}], "numPDBViolations": 1}}}),
+            json!({"nodeNameToMetaVictims": {"n9": {"pods": [{"uid": "uid-x"}]},
+                "n1": {"pods": [{"uid": "uid-v"}], "numPDBViolations": 1}}}),
         ),
     ]);
     let url = server.start().await;
@@ -143,25 +144,30 @@ async fn names_are_sent_to_one_that_knows_the_nodes() {
     let terms = judge.terms();
     assert_eq!((terms.weight, terms.binds, terms.is_ignorable), (Some(2), true, false));
     assert_eq!(terms.managed, names(&["example.com/x"]));
-    let candidate = Candidate { node: "n1".into(), victims: vec![subject("v"), subject("w")], violations: 2 };
+    let candidates = [
+        Candidate { node: "n2".into(), victims: vec![subject("y")], violations: 0 },
+        Candidate { node: "n1".into(), victims: vec![subject("v"), subject("w")], violations: 2 },
+    ];
     let (filtered, scores, kept) = ask(judge, move |judge| {
         let nodes = names(&["n1", "n2", "n3"]);
         let pod = subject("p");
-        (judge.filter(&pod, &nodes), judge.prioritize(&pod, &nodes), judge.preempt(&pod, &candidate))
+        (judge.filter(&pod, &nodes), judge.prioritize(&pod, &nodes), judge.preempt(&pod, &candidates))
     })
     .await;
     let filtered = filtered.unwrap();
     assert_eq!(filtered.passed, names(&["n2"]));
     assert_eq!((filtered.failed["n1"].as_str(), filtered.unresolvable["n3"].as_str()), ("no", "never"));
     assert_eq!(scores.unwrap(), [("n1".into(), 7), ("n2".into(), 3)]);
-    let left = Candidate { node: "n1".into(), victims: vec![subject("v")], violations: 1 };
-    assert_eq!(kept, Ok(Some(left)));
+    let left =
+        |node: &str, uid: &str, violations| Kept { node: node.into(), victims: vec![uid.into()], violations };
+    assert_eq!(kept, Ok(vec![left("n1", "uid-v", 1), left("n9", "uid-x", 0)]));
     let [(line, filter), (_, prioritize), (_, preempt)] = <[_; 3]>::try_from(server.bodies()).unwrap();
     assert_eq!(line, "POST /prefix/filter");
     assert_eq!(filter["Pod"]["metadata"]["name"], "p");
     assert_eq!((&filter["Nodes"], &filter["NodeNames"]), (&Value::Null, &json!(["n1", "n2", "n3"])));
     assert_eq!(filter, prioritize);
-    let victims = json!({"n1": {"Pods": [{"UID": "uid-v"}, {"UID": "uid-w"}], "NumPDBViolations": 2}});
+    let victims = json!({"n1": {"Pods": [{"UID": "uid-v"}, {"UID": "uid-w"}], "NumPDBViolations": 2},
+        "n2": {"Pods": [{"UID": "uid-y"}], "NumPDBViolations": 0}});
     assert_eq!((&preempt["NodeNameToMetaVictims"], &preempt["NodeNameToVictims"]), (&victims, &Value::Null));
 }
 
@@ -173,18 +179,20 @@ async fn objects_are_sent_to_one_that_does_not() {
     ]);
     let url = server.start().await;
     let judge = judge(Config { node_cache_capable: false, ..config(&url) }).await;
-    let candidate = Candidate { node: "n1".into(), victims: vec![subject("v")], violations: 0 };
+    let candidates =
+        [Candidate { node: "n1".into(), victims: vec![subject("v"), subject("gone")], violations: 0 }];
     let (filtered, kept) = ask(judge, move |judge| {
-        (judge.filter(&subject("p"), &names(&["n1", "n2"])), judge.preempt(&subject("p"), &candidate))
+        (judge.filter(&subject("p"), &names(&["n1", "n2"])), judge.preempt(&subject("p"), &candidates))
     })
     .await;
     assert_eq!(filtered.unwrap().passed, names(&["n1"]));
-    assert_eq!(kept, Ok(None));
+    assert_eq!(kept, Ok(Vec::new()));
     let [(_, filter), (_, preempt)] = <[_; 2]>::try_from(server.bodies()).unwrap();
     let sent: Vec<&Value> =
         filter["Nodes"]["items"].as_array().unwrap().iter().map(|node| &node["metadata"]["name"]).collect();
     assert_eq!((sent, &filter["NodeNames"]), (vec![&json!("n1"), &json!("n2")], &Value::Null));
-    assert_eq!(preempt["NodeNameToVictims"]["n1"]["Pods"][0]["metadata"]["name"], "v");
+    let victims = preempt["NodeNameToVictims"]["n1"]["Pods"].as_array().unwrap();
+    assert_eq!((victims.len(), &victims[0]["metadata"]["name"]), (1, &json!("v")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,7 +245,7 @@ async fn it_binds() {
 
 #[test]
 fn only_pods_without_a_node_are_kept() {
-    let objects = Objects::new(false);
+    let objects = Objects::new(false, false);
     objects.set_pod(&pod("p", None));
     assert!(objects.pod("uid-p").is_some_and(|json| json.contains("\"uid-p\"")));
     objects.set_pod(&pod("p", Some("n")));

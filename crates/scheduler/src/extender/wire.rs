@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use koord_engine::engine::command::{Binding, Subject};
-use koord_engine::extender::{Candidate, Filtered};
-use serde_json::{Value, json};
+use koord_engine::engine::command::Binding;
+use koord_engine::extender::{Candidate, Filtered, Kept};
+use serde_json::{Map, Value, json};
 
 /// Filter and prioritize, for one that knows the nodes.
 pub(super) fn about_names(pod: &str, nodes: &[Box<str>]) -> String {
@@ -22,18 +22,30 @@ pub(super) fn about_nodes(pod: &str, nodes: &[Arc<str>]) -> String {
 }
 
 /// Preempt, for one that knows the pods.
-pub(super) fn about_victim_uids(pod: &str, candidate: &Candidate) -> String {
-    let pods: Vec<Value> = candidate.victims.iter().map(|victim| json!({"UID": victim.uid})).collect();
-    let victims = json!({&*candidate.node: {"Pods": pods, "NumPDBViolations": candidate.violations}});
+pub(super) fn about_victim_uids(pod: &str, candidates: &[Candidate]) -> String {
+    let victims = |candidate: &Candidate| {
+        let pods: Vec<Value> = candidate.victims.iter().map(|victim| json!({"UID": victim.uid})).collect();
+        let victims = json!({"Pods": pods, "NumPDBViolations": candidate.violations});
+        (candidate.node.to_string(), victims)
+    };
+    let victims: Value = candidates.iter().map(victims).collect::<Map<String, Value>>().into();
     format!(r#"{{"Pod":{pod},"NodeNameToVictims":null,"NodeNameToMetaVictims":{victims}}}"#)
 }
 
-/// Preempt, for one that does not; `victims` are the candidate's, as JSON.
-pub(super) fn about_victims(pod: &str, candidate: &Candidate, victims: &[Arc<str>]) -> String {
-    let (node, pods, violations) = (json!(candidate.node), victims.join(","), candidate.violations);
-    format!(
-        r#"{{"Pod":{pod},"NodeNameToVictims":{{{node}:{{"Pods":[{pods}],"NumPDBViolations":{violations}}}}},"NodeNameToMetaVictims":null}}"#
-    )
+/// Preempt, for one that does not; `object` gives the JSON of a victim by its UID, if it is still there.
+pub(super) fn about_victims(
+    pod: &str,
+    candidates: &[Candidate],
+    object: impl Fn(&str) -> Option<Arc<str>>,
+) -> String {
+    let victims = |candidate: &Candidate| {
+        let pods: Vec<Arc<str>> = candidate.victims.iter().filter_map(|victim| object(&victim.uid)).collect();
+        let (node, pods, violations) = (json!(candidate.node), pods.join(","), candidate.violations);
+        format!(r#"{node}:{{"Pods":[{pods}],"NumPDBViolations":{violations}}}"#)
+    };
+    let victims: Vec<String> = candidates.iter().map(victims).collect();
+    let victims = victims.join(",");
+    format!(r#"{{"Pod":{pod},"NodeNameToVictims":{{{victims}}},"NodeNameToMetaVictims":null}}"#)
 }
 
 pub(super) fn binding(binding: &Binding) -> String {
@@ -134,25 +146,33 @@ pub(super) fn scores(answer: &Value) -> Result<Vec<(Box<str>, i64)>, String> {
     items.iter().map(score).collect::<Option<_>>().ok_or_else(|| odd("a score"))
 }
 
-/// What is left of the candidate; none when its node is dropped.
-pub(super) fn kept(answer: &Value, candidate: &Candidate) -> Result<Option<Candidate>, String> {
-    let Some(nodes) = field(answer, "NodeNameToMetaVictims") else { return Ok(None) };
-    let Some(victims) = nodes.as_object().and_then(|nodes| nodes.get(&*candidate.node)) else {
-        return Ok(None);
-    };
-    let pods = field(victims, "Pods").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let subject = |pod: &Value| {
-        let uid = text(pod, "UID")?;
-        let known = candidate.victims.iter().find(|victim| *victim.uid == *uid);
-        // Only the UID of one that we did not propose is known, and it is all that counts.
-        let key = known.or(candidate.victims.first()).map(|victim| victim.key.clone())?;
-        Some(Subject { key, uid: uid.into(), reserves: None })
-    };
-    let victims_left = pods.iter().map(subject).collect::<Option<_>>().ok_or_else(|| odd("Pods"))?;
-    let violations = field(victims, "NumPDBViolations").and_then(Value::as_u64).unwrap_or_default();
-    Ok(Some(Candidate {
+/// A candidate as one would name it that has nothing against it.
+pub(super) fn as_offered(candidate: &Candidate) -> Kept {
+    Kept {
         node: candidate.node.clone(),
-        victims: victims_left,
+        victims: candidate.victims.iter().map(|victim| victim.uid.clone()).collect(),
+        violations: candidate.violations,
+    }
+}
+
+/// The nodes that are left: those that were offered, in that order, then others by name.
+pub(super) fn kept(answer: &Value, candidates: &[Candidate]) -> Result<Vec<Kept>, String> {
+    let Some(nodes) = field(answer, "NodeNameToMetaVictims") else { return Ok(Vec::new()) };
+    let nodes = nodes.as_object().ok_or_else(|| odd("NodeNameToMetaVictims"))?;
+    let mut kept =
+        nodes.iter().map(|(node, victims)| kept_on(node, victims)).collect::<Result<Vec<_>, _>>()?;
+    let place = |node: &str| candidates.iter().position(|candidate| *candidate.node == *node);
+    kept.sort_by_cached_key(|kept| (place(&kept.node).unwrap_or(usize::MAX), kept.node.clone()));
+    Ok(kept)
+}
+
+fn kept_on(node: &str, victims: &Value) -> Result<Kept, String> {
+    let pods = field(victims, "Pods").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let uid = |pod: &Value| text(pod, "UID").map(Box::<str>::from);
+    let violations = field(victims, "NumPDBViolations").and_then(Value::as_u64).unwrap_or_default();
+    Ok(Kept {
+        node: node.into(),
+        victims: pods.iter().map(uid).collect::<Option<_>>().ok_or_else(|| odd("Pods"))?,
         violations: usize::try_from(violations).unwrap_or(usize::MAX),
-    }))
+    })
 }

@@ -108,6 +108,8 @@ const EXTEND: &[Flag] = &[
         "koord-scheduler-sync-barrier",
         "name of the pod that new leaders mark",
     ),
+    extend("record", Text, "", "write everything that decisions depend on to this file, for `koord replay`"),
+    extend("record-limit", Text, "256Mi", "how large that file may become; what is older is folded"),
     extend("sync-hard-timeout", Duration, "1m", "how long a new leader waits for its mark"),
 ];
 

@@ -122,10 +122,11 @@ fn mistakes_are_named() {
         ("--port=70000", "flag --port: 70000 is not accepted, expected a port from 0 to 65535, 0 for none"),
         ("--address=here", "flag --address: \"here\" is not accepted, expected an IP address"),
         (
-            "--scheduling-timeout=-1s --debug-scores=-1 extra",
+            "--record-limit=7 --scheduling-timeout=-1s --debug-scores=-1 extra",
             "\"koord-scheduler\" does not take any arguments, got [\"extra\"]\n\
              flag --debug-scores: -1 is not accepted, expected a number that is not negative\n\
-             flag --scheduling-timeout: \"-1s\" is not accepted, expected a duration that is not negative",
+             flag --scheduling-timeout: \"-1s\" is not accepted, expected a duration that is not negative\n\
+             flag --record-limit: \"7\" is not accepted, expected a size of 1Mi at least",
         ),
         ("--confg=a", "unknown flag --confg; did you mean --config?"),
         (

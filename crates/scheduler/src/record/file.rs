@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -21,7 +22,10 @@ pub(super) struct Bounded {
 
 impl Bounded {
     pub(super) fn create(path: &Path, limit: u64) -> Result<Bounded, RecordError> {
-        let file = File::create(path).map_err(|source| cannot_write(path, source))?;
+        // Pods are in it whole, with all that people put into their environment.
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(path).map_err(|source| cannot_write(path, source))?;
         Ok(Bounded { path: path.to_owned(), file, size: 0, limit })
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use koord_api::gate::{Component, Gates};
 use koord_engine::Engine;
 use koord_engine::engine::Command;
+use koord_engine::extender::Terms;
 use koord_engine::profile::{Profile, ProfileError};
 use koord_engine::record::{Entry, Header, Played, Player};
 use koord_engine::time::Time;
@@ -53,8 +54,9 @@ pub fn replay(path: &Path, mut told: impl FnMut(Decision)) -> Result<Played, Rep
         }
         _ => return Err(ReplayError::Header(path.to_owned())),
     };
-    let options = header.options(profiles(&header)?);
-    let mut player = Player::new(Engine::new(&options).map_err(ReplayError::Profiles)?);
+    let (profiles, terms) = setup(&header)?;
+    let options = header.options(profiles);
+    let mut player = Player::new(Engine::new(&options).map_err(ReplayError::Profiles)?, terms);
     while let Some(line) = lines.next_line()? {
         let entry = Entry::decode(line);
         let entry = entry.map_err(|source| RecordError::Line {
@@ -69,14 +71,17 @@ pub fn replay(path: &Path, mut told: impl FnMut(Decision)) -> Result<Played, Rep
     Ok(player.end())
 }
 
-fn profiles(header: &Header) -> Result<Vec<Profile>, ReplayError> {
+/// The profiles, and what extenders want to be asked.
+fn setup(header: &Header) -> Result<(Vec<Profile>, Vec<Terms>), ReplayError> {
     if header.configuration.is_empty() {
-        return Ok(vec![Profile::standard(&header.scheduler)]);
+        return Ok((vec![Profile::standard(&header.scheduler)], Vec::new()));
     }
     let name = Path::new("recorded configuration");
     let gates = Gates::defaults(Component::Scheduler);
     let read = config::parse(name, &header.configuration, &Overrides::default(), &gates);
-    Ok(read.map_err(|error| ReplayError::Configuration(Box::new(error)))?.profiles)
+    let config = read.map_err(|error| ReplayError::Configuration(Box::new(error)))?;
+    let terms = config.extenders.iter().map(crate::extender::terms).collect();
+    Ok((config.profiles, terms))
 }
 
 fn decision(at: Time, command: &Command) -> Option<Decision> {

@@ -1,11 +1,14 @@
 //! Recordings in files: bounded, compressed, read back.
 
 use koord_engine::Engine;
+use koord_engine::engine::command::Subject;
 use koord_engine::engine::{Options, Outcome};
+use koord_engine::extender::{Candidate, Extender, Filtered, Kept, Terms};
 use koord_engine::profile::Profile;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::brain::Brain as _;
 
 /// An engine that is recorded, the way the shell does it.
 struct Live {
@@ -95,6 +98,128 @@ fn a_file_is_played_again() {
         assert!(text[1]["message"].as_str().unwrap().starts_with("0/2 nodes are available: "), "{text}");
         assert_eq!((&text[1]["pod"], &text[1]["at"]), (&json!("d/b"), &json!("2023-11-14T22:13:22Z")));
     }
+}
+
+/// A brain of this configuration that is recorded, with these extenders.
+fn recorded(path: &Path, more: &str, extenders: Vec<Box<dyn Extender>>) -> Recorded<Engine> {
+    let text = format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+         profiles:\n- schedulerName: mine\n{more}"
+    );
+    let gates = koord_api::gate::Gates::defaults(koord_api::gate::Component::Scheduler);
+    let config = crate::config::parse(Path::new("test"), &text, &Default::default(), &gates).unwrap();
+    let options = Options { seed: 9, ..Options::new(config.profiles.clone()) };
+    let recorder = Recorder::start(path, LIMIT_MIN, &Header::new(&options, &config.deciding_yaml())).unwrap();
+    let (mut engine, heard) = (Engine::new(&options).unwrap(), Heard::default());
+    engine.set_extenders(heard.listen(extenders));
+    Recorded::new(engine, recorder, heard)
+}
+
+fn small_node(name: &str) -> Value {
+    json!({"type": "node", "object": {"metadata": {"name": name},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}}})
+}
+
+fn small_pod(name: &str, cpu: &str, priority: i32) -> Value {
+    json!({"type": "pod", "object": {"metadata": {"name": name, "namespace": "d", "uid": name},
+        "spec": {"schedulerName": "mine", "priority": priority,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}})
+}
+
+/// Tells a brain these things, a second apart, with one pod tried after each; what it wants done.
+fn lives(brain: &mut Recorded<Engine>, inputs: Vec<Value>) -> Vec<Command> {
+    let (mut commands, mut now) = (Vec::new(), Time::from_seconds(1_700_000_000));
+    for input in inputs {
+        now = now + std::time::Duration::from_secs(1);
+        brain.take(now, serde_json::from_value(input).unwrap());
+        brain.step(now);
+        commands.extend(brain.take_commands());
+    }
+    commands
+}
+
+#[test]
+fn a_brain_is_recorded_until_it_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recording");
+    let mut brain = recorded(&path, "", Vec::new());
+    let commands = lives(&mut brain, vec![small_node("n1"), small_pod("a", "1", 0)]);
+    drop(brain);
+    let (decisions, played) = replayed(&path);
+    assert_eq!(played.verified, u64::try_from(commands.len()).unwrap());
+    assert!(played.is_same() && decisions.len() == 1 && decisions[0].pod == "d/a", "{decisions:?}");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// Wants another node each time it is asked, and sometimes nothing at all.
+struct Moody {
+    terms: Terms,
+    asked: usize,
+}
+
+impl Moody {
+    fn turn(&mut self, of: usize) -> usize {
+        self.asked += 1;
+        self.asked * 7 % of.max(1)
+    }
+}
+
+impl Extender for Moody {
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    fn filter(&mut self, _: &Subject, nodes: &[Box<str>]) -> Result<Filtered, String> {
+        if self.turn(5) == 0 {
+            return Err("not now".to_owned());
+        }
+        let out = nodes[self.turn(nodes.len())].clone();
+        let passed = nodes.iter().filter(|node| **node != out).cloned().collect();
+        Ok(Filtered { passed, failed: [(out, "not today".to_owned())].into(), ..Filtered::default() })
+    }
+
+    fn prioritize(&mut self, _: &Subject, nodes: &[Box<str>]) -> Result<Vec<(Box<str>, i64)>, String> {
+        Ok(vec![(nodes[self.turn(nodes.len())].clone(), 10)])
+    }
+
+    fn preempt(&mut self, _: &Subject, candidates: &[Candidate]) -> Result<Vec<Kept>, String> {
+        let chosen = &candidates[self.turn(candidates.len())];
+        let victims = chosen.victims.iter().map(|victim| victim.uid.clone()).collect();
+        Ok(vec![Kept { node: chosen.node.clone(), victims, violations: chosen.violations }])
+    }
+}
+
+#[test]
+fn what_extenders_said_is_said_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recording");
+    let config = "extenders:\n- {urlPrefix: 'http://x', filterVerb: f, prioritizeVerb: p, weight: 3, preemptVerb: e}\n\
+                  - {urlPrefix: 'http://y', filterVerb: f, nodeCacheCapable: true, ignorable: true}\n";
+    let terms = Terms { filters: true, ..Terms::default() };
+    let first = Terms { weight: Some(3), preempts: true, ..terms.clone() };
+    let second = Terms { is_ignorable: true, ..terms };
+    let moody = |terms, asked| Box::new(Moody { terms, asked }) as Box<dyn Extender>;
+    let mut brain = recorded(&path, config, vec![moody(first, 0), moody(second, 3)]);
+    let mut inputs: Vec<Value> = (0..5).map(|number| small_node(&format!("n{number}"))).collect();
+    inputs.extend((0..30).map(|number| small_pod(&format!("p{number}"), "1", 0)));
+    inputs.extend((0..3).map(|number| small_pod(&format!("urgent{number}"), "3", 100)));
+    let commands = lives(&mut brain, inputs);
+    drop(brain);
+    let bound = |command: &Command| match command {
+        Command::Bind(binding) => Some((binding.pod.key.to_string(), binding.node.to_string())),
+        _ => None,
+    };
+    let bound: Vec<(String, String)> = commands.iter().filter_map(bound).collect();
+    let (decisions, played) = replayed(&path);
+    assert!(played.is_same() && played.verified == u64::try_from(commands.len()).unwrap(), "{played:?}");
+    let again = decisions.iter().filter_map(|decision| match &decision.verdict {
+        Verdict::Placed { node } => Some((decision.pod.clone(), node.clone())),
+        _ => None,
+    });
+    assert_eq!(again.collect::<Vec<_>>(), bound);
+    assert!(!bound.is_empty());
+    assert!(commands.iter().any(|command| matches!(command, Command::Preempt(_))), "room was made, too");
 }
 
 /// Text that does not compress.

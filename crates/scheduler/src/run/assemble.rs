@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use koord_engine::record::Header;
 use koord_kit::client::ClientError;
 use koord_kit::events::{EventType, Flavour, Note, recorder};
 use koord_kit::http::{Check, Health};
@@ -16,24 +17,30 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{client_options, servers};
+use super::{barrier, client_options, servers};
 use crate::brain::View;
 use crate::clock::Clock;
+use crate::compare::compare;
 use crate::config::{Election, SchedulerConfig};
 use crate::driver::{self, Desk, Letter};
 use crate::dump::Switches;
+use crate::dump::diagnosis::log_all;
 use crate::events;
 use crate::extender::{ExtenderError, Extension};
-use crate::flags::Options;
+use crate::flags::{Options, SyncBarrier};
 use crate::load::{Limits, Load};
 use crate::metrics::SchedulerMetrics;
 use crate::monitor::Monitor;
 use crate::pipeline::{self, MayWrite, Means};
+use crate::record::{Heard, RecordError, Recorded, Recorder};
 use crate::serve::{Pages, Standing};
 use crate::watches::Watches;
 
 /// A leader whose term ended so long ago and who still runs is stuck.
 const WATCHDOG: Duration = Duration::from_secs(20);
+
+/// What is on its way when the lease is lost gets so long to end by itself.
+const LOST_GRACE: Duration = Duration::from_secs(2);
 
 /// What a scheduler is started with.
 pub struct Setup {
@@ -53,6 +60,8 @@ pub enum StartError {
     Engine(String),
     #[error(transparent)]
     Extender(#[from] ExtenderError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
     #[error(transparent)]
     Server(#[from] servers::ServerError),
     #[error("cannot start the engine's thread")]
@@ -94,13 +103,23 @@ impl Running {
 
 /// Starts a scheduler; it ends when `stop` is cancelled or its lease is lost.
 pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, StartError> {
-    let mut engine = crate::brain::engine(&setup.config, &setup.options).map_err(StartError::Engine)?;
+    let engine_options = crate::brain::engine_options(&setup.config, &setup.options);
+    let mut engine = crate::brain::engine(&engine_options).map_err(StartError::Engine)?;
     let extension = Extension::new(&setup.config.extenders).await?;
-    if !extension.https.is_empty() {
-        let api = koord_kit::client::client(setup.cluster.clone(), &client_options(&setup.config))?;
-        engine.set_extenders(extension.judges(&api, &tokio::runtime::Handle::current()));
+    let judges = extension.judges(&tokio::runtime::Handle::current());
+    match &setup.options.record {
+        None => {
+            engine.set_extenders(judges);
+            start_with(setup, engine, extension, stop).await
+        }
+        Some(record) => {
+            let heard = Heard::default();
+            engine.set_extenders(heard.listen(judges));
+            let header = Header::new(&engine_options, &setup.config.deciding_yaml());
+            let recorder = Recorder::start(&record.file, record.limit, &header)?;
+            start_with(setup, Recorded::new(engine, recorder, heard), extension, stop).await
+        }
     }
-    start_with(setup, engine, extension, stop).await
 }
 
 /// What everything else stands on.
@@ -143,7 +162,7 @@ async fn start_with<B: crate::brain::Brain>(
         extenders: extension.https,
     });
     let watches = Watches::new(&client, &options.gates, &kit_metrics, extension.objects, &config.profiles);
-    let switches = Arc::new(Switches::new(options.debug.top_scores, options.debug.filters));
+    let (switches, diagnoses) = Switches::shared(&options.debug);
     let (wind_down, abandon) = (CancellationToken::new(), CancellationToken::new());
     let (desk, thread) = {
         let (load, switches, metrics) = (load.clone(), switches.clone(), metrics.clone());
@@ -162,7 +181,7 @@ async fn start_with<B: crate::brain::Brain>(
     };
     let serving = CancellationToken::new();
     let bound = servers::start(&options, &cluster, &client, &pages, &serving, &tasks).await?;
-    dump_on_signal(&desk, &serving, &tasks).map_err(StartError::Signal)?;
+    dump_on_signal(&client, &desk, &serving, &tasks).map_err(StartError::Signal)?;
     let lock = |election| lease_lock(election, &cluster, &client_options, &kit_metrics);
     let lease = config.leader_election.as_ref().map(lock).transpose()?;
     // Told of by the profile that pods ask for most, as kube-scheduler does.
@@ -172,6 +191,7 @@ async fn start_with<B: crate::brain::Brain>(
         name: config.profiles.first().map(|profile| profile.scheduler_name.clone()).unwrap_or_default(),
         lease,
         is_delayed: config.delay_cache_until_active,
+        barrier: options.gates.is_on("SyncBarrier").then(|| options.sync_barrier.clone()),
         watch_count: watches.len(),
         watches: Some(watches),
         desk: desk.clone(),
@@ -184,6 +204,8 @@ async fn start_with<B: crate::brain::Brain>(
         serving,
     };
     tasks.spawn(worker.run());
+    // Not waited for at the end, for pages keep the switches.
+    tokio::spawn(log_all(diagnoses));
     let notes_task = tasks.spawn(notes_worker.run(life.wind_down.clone()));
     let task = tokio::spawn(life.live(thread, notes_task));
     Ok(Running { plain: bound.plain, secure: bound.secure, desk, standing, task })
@@ -261,16 +283,22 @@ fn add_checks(health: &Health, standing: &Arc<Standing>, lead: &Arc<Lead>, desk:
     }));
 }
 
-/// SIGUSR2 writes what the engine knows to the log.
-fn dump_on_signal(desk: &Desk, stop: &CancellationToken, tasks: &TaskTracker) -> std::io::Result<()> {
+/// SIGUSR2 writes what the engine knows to the log, and how that differs from what the API has.
+fn dump_on_signal(
+    client: &kube::Client,
+    desk: &Desk,
+    stop: &CancellationToken,
+    tasks: &TaskTracker,
+) -> std::io::Result<()> {
     let mut asked = signal(SignalKind::user_defined2())?;
-    let (desk, stop) = (desk.clone(), stop.clone());
+    let (client, desk, stop) = (client.clone(), desk.clone(), stop.clone());
     tasks.spawn(async move {
         loop {
             tokio::select! {
                 heard = asked.recv() => if heard.is_none() { return },
                 () = stop.cancelled() => return,
             }
+            compare(&client, &desk).await;
             if let Ok(Some(dump)) = desk.ask(View::Dump).await {
                 tracing::info!("dump of the scheduler's cache and queue:\n{dump:#}");
             }
@@ -286,6 +314,7 @@ struct Life {
     name: String,
     lease: Option<LeaseLock>,
     is_delayed: bool,
+    barrier: Option<SyncBarrier>,
     watch_count: usize,
     watches: Option<Watches>,
     desk: Desk,
@@ -328,7 +357,14 @@ impl Life {
         self.abandon.cancel();
         self.serving.cancel();
         self.tasks.close();
-        self.tasks.wait().await;
+        match &ending {
+            Ending::Stopped => self.tasks.wait().await,
+            // Whoever lost the lease leaves soon, so that the process that comes after it can take part in the
+            // election. Nothing is written meanwhile: every write asks whether we lead.
+            Ending::LostLease(_) => {
+                let _ = tokio::time::timeout(LOST_GRACE, self.tasks.wait()).await;
+            }
+        }
         ending
     }
 
@@ -353,6 +389,10 @@ impl Life {
         notes: JoinHandle<()>,
     ) {
         self.sync().await;
+        // Who lists only now that it leads knows the newest.
+        if let (Some(flags), false) = (&self.barrier, self.is_delayed) {
+            barrier::wait(&self.client, &self.desk, flags, &lock.name, &leadership.token()).await;
+        }
         self.tell_of_lead(lock);
         self.work(Some(leadership), thread, notes).await;
     }

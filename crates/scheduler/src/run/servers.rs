@@ -2,16 +2,19 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use koord_kit::client::{ClientError, ClientOptions};
 use koord_kit::http::{TlsError, TlsFiles, serve};
+use koord_kit::log::chain;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::flags::{Certificate, Listen, Options};
+use crate::flags::{Authentication, Certificate, Listen, Options};
 use crate::serve::Pages;
 use crate::serve::access::Access;
+use crate::serve::trust::{Trust, TrustError};
 
 /// What kube-scheduler calls its pair of files in `--cert-dir`.
 const PAIR_NAME: &str = "kube-scheduler";
@@ -35,6 +38,8 @@ pub enum ServerError {
     Write { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
 }
 
 pub(super) async fn start(
@@ -52,13 +57,17 @@ pub(super) async fn start(
         tasks.spawn(serve(listener, pages.router(), None, stop.clone()));
     }
     if let Some(listen) = options.secure {
-        let tls = certificate(&options.certificate)?;
+        let tls = certificate(&options.certificate)?.asking_clients()?;
         let (listener, address) = bind(listen).await?;
         bound.secure = Some(address);
         let reviewer = async |kubeconfig: &Option<PathBuf>| reviewer(kubeconfig, client).await;
+        let token_client = reviewer(&options.authentication.kubeconfig).await?;
+        let trust = trust(&options.authentication, &token_client).await?;
+        tasks.spawn(trust.clone().keep_learning(stop.clone()));
         let access = Access::new(
-            reviewer(&options.authentication.kubeconfig).await?,
+            token_client,
             reviewer(&options.authorization.kubeconfig).await?,
+            trust,
             options.authentication.clone(),
             options.authorization.clone(),
         );
@@ -85,6 +94,23 @@ async fn reviewer(kubeconfig: &Option<PathBuf>, client: &kube::Client) -> Result
         ..koord_kit::client::ClientConnection::default()
     };
     Ok(koord_kit::client::connect(&ClientOptions::new("koord-scheduler", connection)).await?)
+}
+
+/// Whose certificates are accepted, as far as that can be learned now.
+async fn trust(flags: &Authentication, client: &kube::Client) -> Result<Arc<Trust>, ServerError> {
+    let trust = Arc::new(Trust::new(flags, client.clone()));
+    match trust.learn().await {
+        Err(error @ TrustError::Cluster(_) | error @ TrustError::Silence)
+            if flags.tolerate_lookup_failure =>
+        {
+            tracing::warn!(
+                error = chain(&error),
+                "client certificates are not accepted until the authority is known"
+            );
+        }
+        result => result?,
+    }
+    Ok(trust)
 }
 
 /// The given pair, the folder's pair (made if it is not there), or one that lives in memory.

@@ -1,4 +1,5 @@
-//! Who may ask on the secure port: the cluster decides, by TokenReview and SubjectAccessReview.
+//! Who may ask on the secure port: the cluster decides, by its authority for client certificates, by TokenReview and
+//! SubjectAccessReview.
 //!
 //! Answers are remembered for the times that the flags give. Differs: without a kubeconfig of its own, the scheduler's
 //! own connection asks, where kube-scheduler would let nobody in.
@@ -14,12 +15,13 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use koord_kit::http::{Answer, Guard, json, text};
+use koord_kit::http::{Answer, CertificateUser, Guard, PeerCertificates, json, text};
 use koord_kit::log::chain;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 
+use super::trust::Trust;
 use crate::flags::{Authentication, Authorization};
 
 /// Remembered answers; more are asked anew.
@@ -29,6 +31,7 @@ const REMEMBERED_MAX: usize = 4096;
 pub struct Access {
     token_client: kube::Client,
     access_client: kube::Client,
+    trust: Arc<Trust>,
     authentication: Authentication,
     authorization: Authorization,
     users: Remembered<String, Option<User>>,
@@ -45,18 +48,33 @@ impl User {
     fn anonymous() -> User {
         User { name: "system:anonymous".to_owned(), groups: vec!["system:unauthenticated".to_owned()] }
     }
+
+    fn authenticated(name: String, mut groups: Vec<String>) -> User {
+        if !groups.iter().any(|group| group == "system:authenticated") {
+            groups.push("system:authenticated".to_owned());
+        }
+        User { name, groups }
+    }
+}
+
+/// What a request says about who sent it.
+struct Shown {
+    certificates: Option<PeerCertificates>,
+    token: Option<String>,
 }
 
 impl Access {
     pub fn new(
         token_client: kube::Client,
         access_client: kube::Client,
+        trust: Arc<Trust>,
         authentication: Authentication,
         authorization: Authorization,
     ) -> Access {
         Access {
             token_client,
             access_client,
+            trust,
             authentication,
             authorization,
             users: Remembered::default(),
@@ -71,23 +89,20 @@ impl Access {
             let access = access.clone();
             let path = parts.uri.path().to_owned();
             let verb = parts.method.as_str().to_ascii_lowercase();
-            let token = bearer(parts);
-            Box::pin(async move { access.judge(&path, &verb, token).await })
+            let shown = Shown { certificates: parts.extensions.get().cloned(), token: bearer(parts) };
+            Box::pin(async move { access.judge(&path, &verb, shown).await })
         })
     }
 
     /// None lets the request pass.
-    async fn judge(&self, path: &str, verb: &str, token: Option<String>) -> Option<Answer> {
+    async fn judge(&self, path: &str, verb: &str, shown: Shown) -> Option<Answer> {
         if self.is_open(path) {
             return None;
         }
-        let user = match token {
-            None => User::anonymous(),
-            Some(token) => match self.user(&token).await {
-                Ok(Some(user)) => user,
-                Ok(None) => return Some(text(StatusCode::UNAUTHORIZED, "Unauthorized\n")),
-                Err(error) => return Some(unanswered(&error)),
-            },
+        let user = match self.identify(shown).await {
+            Ok(Some(user)) => user,
+            Ok(None) => return Some(text(StatusCode::UNAUTHORIZED, "Unauthorized\n")),
+            Err(error) => return Some(unanswered(&error)),
         };
         match self.is_allowed(&user, path, verb).await {
             Ok(true) => None,
@@ -98,6 +113,25 @@ impl Access {
                 Some(json(StatusCode::FORBIDDEN, &status))
             }
             Err(error) => Some(unanswered(&error)),
+        }
+    }
+
+    /// Who asks, by certificate, else by token, else nobody in particular. None when what is shown is not good.
+    async fn identify(&self, shown: Shown) -> Result<Option<User>, kube::Error> {
+        let by_certificate = shown.certificates.as_ref().map_or(Ok(None), |shown| self.trust.user(shown));
+        let is_good = match by_certificate {
+            Ok(Some(CertificateUser { name, groups })) => {
+                return Ok(Some(User::authenticated(name, groups)));
+            }
+            Ok(None) => true,
+            Err(error) => {
+                tracing::debug!(error, "a client's certificate is not good");
+                false
+            }
+        };
+        match shown.token {
+            Some(token) => self.user(&token).await,
+            None => Ok(is_good.then(User::anonymous)),
         }
     }
 
@@ -119,11 +153,7 @@ impl Access {
         let answer = Api::all(self.token_client.clone()).create(&PostParams::default(), &review).await?;
         let status = answer.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true)).map(|user| {
-            let mut groups = user.groups.unwrap_or_default();
-            if !groups.iter().any(|group| group == "system:authenticated") {
-                groups.push("system:authenticated".to_owned());
-            }
-            User { name: user.username.unwrap_or_default(), groups }
+            User::authenticated(user.username.unwrap_or_default(), user.groups.unwrap_or_default())
         });
         self.users.put(token.to_owned(), user.clone());
         Ok(user)

@@ -11,7 +11,7 @@ use super::Pages;
 const BODY_MAX: usize = 1024;
 
 const INDEX: &str = "<html><head><title>/debug/flags/</title></head><body>/debug/flags/<br><br>\
-    <table><tr><td><a href=\"f\">f</a></td></tr><tr><td><a href=\"s\">s</a></td></tr>\
+    <table><tr><td><a href=\"d\">d</a></td></tr><tr><td><a href=\"db\">db</a></td></tr><tr><td><a href=\"f\">f</a></td></tr><tr><td><a href=\"s\">s</a></td></tr>\
     <tr><td><a href=\"v\">v</a></td></tr></table></body></html>\n";
 
 pub(super) async fn answer(pages: Pages, request: Request<Incoming>) -> Answer {
@@ -20,7 +20,7 @@ pub(super) async fn answer(pages: Pages, request: Request<Incoming>) -> Answer {
     if name.is_empty() {
         return with_type(StatusCode::OK, "text/html; charset=utf-8", INDEX);
     }
-    if !["v", "s", "f"].contains(&name) {
+    if !["v", "s", "f", "d", "db"].contains(&name) {
         return text(StatusCode::NOT_FOUND, format!("no flag {name}\n"));
     }
     if *request.method() != Method::PUT {
@@ -36,6 +36,8 @@ pub(super) async fn answer(pages: Pages, request: Request<Incoming>) -> Answer {
     let result = match name {
         "s" => pages.switches.set_top_scores(&value),
         "f" => pages.switches.set_refusals(&value),
+        "d" => pages.switches.set_diagnosis(&value),
+        "db" => pages.switches.set_blocking(&value),
         _ => set_verbosity(&pages, &value),
     };
     match result {

@@ -1,7 +1,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use koord_kit::http::{Check, serve};
+use koord_engine::engine::dump::Dumps;
+use koord_kit::http::{Check, PeerCertificates, serve};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -9,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
+use super::trust::Trust;
 use super::*;
 use crate::clock::Clock;
 use crate::driver::{Hands, Parts, start};
@@ -159,7 +161,10 @@ async fn switches_are_changed_with_put_alone() {
         // scheduler-core#9.12.X6
         ("PUT", "/debug/flags/f", "1", 200, "successfully set debugFilterFailure to 1"),
         ("PUT", "/debug/flags/f", "yes", 400, "failed set debugFilterFailure yes: "),
+        ("PUT", "/debug/flags/d", "true", 200, "successfully set debugFilterFailure to true"),
+        ("PUT", "/debug/flags/db", "x", 400, "failed set debugFilterFailure x: "),
         ("GET", "/debug/flags/s", "", 406, "unrecognized http method"),
+        ("GET", "/debug/pprof/profile", "", 404, "no page /debug/pprof/profile"),
         ("PUT", "/debug/flags/v", "4", 400, "failed set klog.logging.verbosity 4: "),
         ("GET", "/debug/flags/", "", 200, "<a href=\"s\">"),
         ("GET", "/debug/flags/q", "", 404, "no flag q"),
@@ -167,7 +172,7 @@ async fn switches_are_changed_with_put_alone() {
         let (found, text) = scene.ask(method, path, "", body).await;
         assert!(found == status && text.contains(said), "{method} {path} {body}: {found} {text}");
     }
-    assert_eq!(scene.switches.dumps().top_scores, 3);
+    assert_eq!(scene.switches.dumps(), Dumps { top_scores: 3, refusals: true, diagnosis: true });
     scene.stop.cancel();
 }
 
@@ -184,9 +189,7 @@ async fn the_secure_port_asks_the_cluster() {
         };
         Reply::Answer(201, answer.to_string())
     });
-    let Ok(Words::Run(options)) = flags::parse(Vec::<String>::new()) else { panic!("flags") };
-    let access = Access::new(api.client(), api.client(), options.authentication, options.authorization);
-    let scene = scene(Some(access.guard())).await;
+    let scene = scene(Some(access(&api).0.guard())).await;
     for (path, token, status, said) in [
         ("/healthz", "", 200, "ok"),
         ("/metrics", "", 403, "User \\\"system:anonymous\\\" cannot get path \\\"/metrics\\\""),
@@ -204,4 +207,78 @@ async fn the_secure_port_asks_the_cluster() {
     assert_eq!(scene.ask("GET", "/metrics", head, "").await.0, 200);
     assert_eq!(api.seen().len(), asked, "answers are remembered");
     scene.stop.cancel();
+}
+
+/// By the default flags, and what it knows of authorities.
+fn access(api: &FakeApi) -> (Access, Arc<Trust>) {
+    let Ok(Words::Run(options)) = flags::parse(Vec::<String>::new()) else { panic!("flags") };
+    let trust = Arc::new(Trust::new(&options.authentication, api.client()));
+    let flags = (options.authentication, options.authorization);
+    (Access::new(api.client(), api.client(), trust.clone(), flags.0, flags.1), trust)
+}
+
+/// An authority's certificate as PEM, and one that it gave to a client.
+fn certificates(name: &str, group: &str) -> (String, PeerCertificates) {
+    let mut authority = rcgen::CertificateParams::default();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pem = authority.self_signed(&key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(authority, key);
+    let mut client = rcgen::CertificateParams::default();
+    client.distinguished_name = rcgen::DistinguishedName::new();
+    client.distinguished_name.push(rcgen::DnType::CommonName, name);
+    client.distinguished_name.push(rcgen::DnType::OrganizationName, group);
+    client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let key = rcgen::KeyPair::generate().unwrap();
+    let shown = client.signed_by(&key, &issuer).unwrap().der().clone();
+    (pem, PeerCertificates(Arc::new([shown])))
+}
+
+#[tokio::test]
+async fn certificates_of_the_clusters_authority_are_good() {
+    let (bundle, prom) = certificates("prom", "monitoring");
+    let (_, stranger) = certificates("prom", "monitoring");
+    let api = FakeApi::new(move |seen| {
+        let spec = &seen.body["spec"];
+        let answer = if seen.line.contains("configmaps/extension-apiserver-authentication") {
+            json!({"metadata": {}, "data": {"client-ca-file": bundle}})
+        } else if seen.line.contains("tokenreviews") {
+            json!({"status": {"authenticated": spec["token"] == "good", "user": {"username": "prom"}}})
+        } else {
+            let allowed = spec["user"] == "prom"
+                && spec["groups"].as_array().unwrap().contains(&json!("system:authenticated"));
+            json!({"spec": {}, "status": {"allowed": allowed}})
+        };
+        Reply::Answer(200, answer.to_string())
+    });
+    let (access, trust) = access(&api);
+    let guard = access.guard();
+    let judge = async |certificates: Option<&PeerCertificates>, token: &str| {
+        let mut request = Request::get("/metrics");
+        if !token.is_empty() {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let mut parts = request.body(()).unwrap().into_parts().0;
+        parts.extensions.extend(
+            certificates
+                .map(|shown| {
+                    let mut extensions = http::Extensions::new();
+                    extensions.insert(shown.clone());
+                    extensions
+                })
+                .unwrap_or_default(),
+        );
+        guard(&parts).await.map(|refusal| refusal.status().as_u16())
+    };
+    assert_eq!(judge(Some(&prom), "").await, Some(403), "the authority is not known yet");
+    trust.learn().await.unwrap();
+    for (name, certificates, token, want) in [
+        ("a good certificate", Some(&prom), "", None),
+        ("a stranger's", Some(&stranger), "", Some(401)),
+        ("a stranger's, and a good token", Some(&stranger), "good", None),
+        ("a stranger's, and a bad token", Some(&stranger), "bad", Some(401)),
+        ("nothing", None, "", Some(403)),
+    ] {
+        assert_eq!(judge(certificates, token).await, want, "{name}");
+    }
 }

@@ -225,6 +225,39 @@ async fn the_load_of_nodes_is_watched_where_it_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn gates_let_pods_be_changed_on_their_way() {
+    let (api, _streams) = server(
+        &[(
+            PODS,
+            r#"{"metadata":{"name":"p","namespace":"ns","uid":"u","resourceVersion":"1",
+                "labels":{"koordinator.sh/priority-class":"koord-batch"},
+                "annotations":{"pod.koordinator.sh/replace-resources":"example.com/a:example.com/b"}},
+                "spec":{"containers":[{"name":"c","resources":{"requests":{"example.com/a":"3"}}}]}}"#,
+        )],
+        &[],
+    );
+    let spec = async |gates: &str| {
+        let (brain, desk, count, stop) = run(&api, gates);
+        desk.all_listed(count).await;
+        stop.cancel();
+        let taken = brain.with(|state| std::mem::take(&mut state.taken));
+        let [Input::Pod { object }] = taken.as_slice() else { panic!("{taken:?}") };
+        object.spec.clone().unwrap()
+    };
+    let plain = spec("").await;
+    assert_eq!((plain.priority, plain.preemption_policy), (None, None));
+    let requests = |spec: &core::PodSpec| {
+        let resources = spec.containers[0].resources.clone().unwrap();
+        resources.requests.unwrap().into_keys().collect::<Vec<String>>()
+    };
+    assert_eq!(requests(&spec("").await), ["example.com/a"]);
+    let on = "PriorityTransformer=true,PreemptionPolicyTransformer=true,ReplaceResourcesTransformer=true";
+    let changed = spec(on).await;
+    assert_eq!((changed.priority, changed.preemption_policy.as_deref()), (Some(5500), Some("Never")));
+    assert_eq!(requests(&changed), ["example.com/b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn reservations_come_before_the_pods_that_use_them() {
     const RESERVATIONS: &str = "/apis/scheduling.koordinator.sh/v1alpha1/reservations";
     let (api, streams) = server(

@@ -121,10 +121,11 @@ impl Maker {
             term["namespaces"] = json!(self.random.some(&NAMESPACES));
         }
         if self.random.percent(20) {
+            // None that matches a namespace without labels: kube-scheduler 1.35 takes the namespaces of other pods for
+            // such when it looks at the terms of the pod itself.
             term["namespaceSelector"] = match self.random.below(3) {
                 0 => json!({}),
                 1 => json!({"matchLabels": {"team": "a"}}),
-                // Not DoesNotExist: kube-scheduler takes such a selector of the incoming pod for every namespace.
                 _ => json!({"matchExpressions": [{"key": "stage", "operator": "Exists"}]}),
             };
         }

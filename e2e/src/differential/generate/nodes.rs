@@ -21,7 +21,7 @@ impl Maker {
         }
     }
 
-    fn node(&mut self, name: &str, zones: usize) -> Value {
+    pub(super) fn node(&mut self, name: &str, zones: usize) -> Value {
         let mut spec = Map::new();
         let taints = self.taints();
         if !taints.is_empty() {

@@ -29,7 +29,7 @@ pub struct Book {
     number: usize,
     ids: Box<[ResourceId]>,
     rows: Vec<NodeLoad>,
-    /// When measurements run out; at most one for each row, and never late.
+    /// When measurements run out, never late; one that is not a row's own any more has no meaning.
     timers: BinaryHeap<Reverse<(Time, Row)>>,
 }
 
@@ -48,7 +48,7 @@ struct NodeLoad {
     filters_by: Source,
     scores_by: Source,
     is_expired: bool,
-    has_timer: bool,
+    timer: Option<Time>,
 }
 
 /// A pod on the node, and since when.
@@ -133,7 +133,7 @@ impl Refusal {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// The earliest first.
-    pub pods: Vec<(Time, Arc<PodName>)>,
+    pub pods: Vec<(Time, PodName)>,
     /// None without a measurement.
     pub sums: Option<AccountSums>,
 }
@@ -376,8 +376,10 @@ impl Book {
         load.metric = Some(Box::new(metric));
         load.is_expired = runs_out.is_none_or(|at| at <= now);
         load.rebuild(&self.settings, self.number);
-        if let Some(at) = runs_out.filter(|_| !load.is_expired && !load.has_timer) {
-            load.has_timer = true;
+        // A later end needs no timer of its own: the earlier one is set again when it rings.
+        let is_covered = |at: &Time| load.is_expired || load.timer.is_some_and(|set| set <= *at);
+        if let Some(at) = runs_out.filter(|at| !is_covered(at)) {
+            load.timer = Some(at);
             self.timers.push(Reverse((at, row)));
         }
     }
@@ -404,14 +406,21 @@ impl Book {
             let updated = self.rows[row.index()].metric.as_ref().and_then(|metric| metric.updated);
             let runs_out = updated.map(|updated| self.runs_out(updated));
             let load = &mut self.rows[row.index()];
+            if load.timer != Some(at) {
+                continue;
+            }
+            load.timer = None;
             match runs_out {
                 // Measured again since.
-                Some(later) if later > now => self.timers.push(Reverse((later, row))),
+                Some(later) if later > now => {
+                    load.timer = Some(later);
+                    self.timers.push(Reverse((later, row)));
+                }
                 Some(_) if !load.is_expired => {
-                    (load.is_expired, load.has_timer) = (true, false);
+                    load.is_expired = true;
                     return Some(row);
                 }
-                _ => load.has_timer = false,
+                _ => {}
             }
         }
     }
@@ -508,8 +517,8 @@ impl Book {
             name: assigned.pod.key.name.clone(),
             uid: assigned.pod.uid.clone(),
         };
-        let mut pods: Vec<(Time, Arc<PodName>)> =
-            load.pods.iter().map(|assigned| (assigned.since, Arc::new(name(assigned)))).collect();
+        let mut pods: Vec<(Time, PodName)> =
+            load.pods.iter().map(|assigned| (assigned.since, name(assigned))).collect();
         pods.sort();
         let sums = load.metric.as_deref().map(|metric| self.account_sums(load, metric));
         Some(Account { pods, sums })

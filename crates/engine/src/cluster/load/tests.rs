@@ -106,38 +106,98 @@ fn estimates_of_pods() {
     let custom = LoadAwareSchedulingArgs { allow_customize_estimation: true, ..Default::default() };
     let plain = LoadAwareSchedulingArgs::default();
     for (key, args, pod, want) in [
-        ("L1", &plain, cpu("4"), (3400, MIB_200)),
-        ("L2", &plain, asks(&json!({"cpu": "4"}), &json!({"cpu": "8"})), (6800, MIB_200)),
-        ("L3", &plain, asks(&json!({"cpu": "4"}), &json!({"cpu": "4"})), (3400, MIB_200)),
-        ("L4", &plain, none.clone(), (250, MIB_200)),
-        ("L5", &plain, asks(&json!({"memory": "8Gi"}), &none), (250, 6_012_954_214)),
-        ("L6", &plain, class("koord-batch", &asks(&json!({(BATCH_CPU): "4000"}), &none)), (3400, MIB_200)),
-        ("L7", &custom, factors(r#"{"cpu":120}"#, &asks(&two, &two)), (2000, MIB_200)),
-        ("L8", &plain, class("koord-mid", &none), (0, 0)),
-        ("L9", &custom, factors(r#"{"cpu":120}"#, &cpu("2")), (2400, MIB_200)),
-        ("L10 not allowed", &plain, factors(r#"{"cpu":120}"#, &cpu("2")), (1700, MIB_200)),
-        ("L10 a text", &custom, factors(r#"{"cpu":"120"}"#, &cpu("2")), (1700, MIB_200)),
-        ("L10 empty", &custom, factors("{}", &cpu("2")), (1700, MIB_200)),
-        ("L11", &custom, factors(r#"{"cpu":0}"#, &cpu("2")), (0, MIB_200)),
-        ("L12", &plain, class("koord-mid", &asks(&both("4", "8Gi"), &none)), (0, 0)),
-        ("L13", &plain, mid, (3400, 6_012_954_214)),
-        ("L14", &plain, class("koord-batch", &asks(&both("4", "8Gi"), &none)), (250, MIB_200)),
-        ("L15", &plain, class("koord-free", &cpu("4")), (0, 0)),
-        ("L16", &plain, labelled(QOS_CLASS, "BE", &cpu("4")), (250, MIB_200)),
-        ("L17", &plain, asks(&none, &both("2", "1Gi")), (1700, 751_619_277)),
-        ("L18", &plain, asks(&json!({"cpu": "4"}), &two), (2000, MIB_200)),
-        ("L19 10m", &plain, cpu("10m"), (9, MIB_200)),
-        ("L19 1m", &plain, cpu("1m"), (1, MIB_200)),
-        ("L19 0.5m", &plain, cpu("0.5m"), (1, MIB_200)),
-        ("L20 3", &plain, asks(&json!({"memory": "3"}), &none), (250, 2)),
-        ("L20 5", &plain, asks(&json!({"memory": "5"}), &none), (250, 4)),
-        ("L21", &plain, two_containers, (8000, MIB_200)),
-        ("L22", &plain, phases, (2975, MIB_200)),
+        ("scheduler-reservation-loadaware#B2.L1", &plain, cpu("4"), (3400, MIB_200)),
+        (
+            "scheduler-reservation-loadaware#B2.L2",
+            &plain,
+            asks(&json!({"cpu": "4"}), &json!({"cpu": "8"})),
+            (6800, MIB_200),
+        ),
+        (
+            "scheduler-reservation-loadaware#B2.L3",
+            &plain,
+            asks(&json!({"cpu": "4"}), &json!({"cpu": "4"})),
+            (3400, MIB_200),
+        ),
+        ("scheduler-reservation-loadaware#B2.L4", &plain, none.clone(), (250, MIB_200)),
+        (
+            "scheduler-reservation-loadaware#B2.L5",
+            &plain,
+            asks(&json!({"memory": "8Gi"}), &none),
+            (250, 6_012_954_214),
+        ),
+        (
+            "scheduler-reservation-loadaware#B2.L6",
+            &plain,
+            class("koord-batch", &asks(&json!({(BATCH_CPU): "4000"}), &none)),
+            (3400, MIB_200),
+        ),
+        (
+            "scheduler-reservation-loadaware#B2.L7",
+            &custom,
+            factors(r#"{"cpu":120}"#, &asks(&two, &two)),
+            (2000, MIB_200),
+        ),
+        ("scheduler-reservation-loadaware#B2.L8", &plain, class("koord-mid", &none), (0, 0)),
+        (
+            "scheduler-reservation-loadaware#B2.L9",
+            &custom,
+            factors(r#"{"cpu":120}"#, &cpu("2")),
+            (2400, MIB_200),
+        ),
+        (
+            "scheduler-reservation-loadaware#B2.L10 not allowed",
+            &plain,
+            factors(r#"{"cpu":120}"#, &cpu("2")),
+            (1700, MIB_200),
+        ),
+        (
+            "scheduler-reservation-loadaware#B2.L10 a text",
+            &custom,
+            factors(r#"{"cpu":"120"}"#, &cpu("2")),
+            (1700, MIB_200),
+        ),
+        ("scheduler-reservation-loadaware#B2.L10 empty", &custom, factors("{}", &cpu("2")), (1700, MIB_200)),
+        ("scheduler-reservation-loadaware#B2.L11", &custom, factors(r#"{"cpu":0}"#, &cpu("2")), (0, MIB_200)),
+        (
+            "scheduler-reservation-loadaware#B2.L12",
+            &plain,
+            class("koord-mid", &asks(&both("4", "8Gi"), &none)),
+            (0, 0),
+        ),
+        ("scheduler-reservation-loadaware#B2.L13", &plain, mid, (3400, 6_012_954_214)),
+        (
+            "scheduler-reservation-loadaware#B2.L14",
+            &plain,
+            class("koord-batch", &asks(&both("4", "8Gi"), &none)),
+            (250, MIB_200),
+        ),
+        ("scheduler-reservation-loadaware#B2.L15", &plain, class("koord-free", &cpu("4")), (0, 0)),
+        (
+            "scheduler-reservation-loadaware#B2.L16",
+            &plain,
+            labelled(QOS_CLASS, "BE", &cpu("4")),
+            (250, MIB_200),
+        ),
+        (
+            "scheduler-reservation-loadaware#B2.L17",
+            &plain,
+            asks(&none, &both("2", "1Gi")),
+            (1700, 751_619_277),
+        ),
+        ("scheduler-reservation-loadaware#B2.L18", &plain, asks(&json!({"cpu": "4"}), &two), (2000, MIB_200)),
+        ("scheduler-reservation-loadaware#B2.L19 10m", &plain, cpu("10m"), (9, MIB_200)),
+        ("scheduler-reservation-loadaware#B2.L19 1m", &plain, cpu("1m"), (1, MIB_200)),
+        ("scheduler-reservation-loadaware#B2.L19 0.5m", &plain, cpu("0.5m"), (1, MIB_200)),
+        ("scheduler-reservation-loadaware#B2.L20 3", &plain, asks(&json!({"memory": "3"}), &none), (250, 2)),
+        ("scheduler-reservation-loadaware#B2.L20 5", &plain, asks(&json!({"memory": "5"}), &none), (250, 4)),
+        ("scheduler-reservation-loadaware#B2.L21", &plain, two_containers, (8000, MIB_200)),
+        ("scheduler-reservation-loadaware#B2.L22", &plain, phases, (2975, MIB_200)),
     ] {
         let mut cluster = follow(args);
         let pod = compile(&mut cluster, "p", &pod);
         let load = pod.class.load.as_ref().unwrap();
-        assert_eq!(load.amounts(0), [want.0, want.1], "scheduler-reservation-loadaware#B2.{key}");
+        assert_eq!(load.amounts(0), [want.0, want.1], "{key}");
     }
 }
 
@@ -170,15 +230,15 @@ fn amplified_nodes_count_as_they_are() {
     let mut cluster = follow(&args);
     let gib = 1 << 30;
     for (key, text, want) in [
-        ("R1", r#"{"cpu":"32"}"#, [32_000, 512 * gib, 0]),
-        ("R2 broken", "{", [64_000, 512 * gib, 0]),
-        ("R2 empty", "", [64_000, 512 * gib, 0]),
-        ("R3", r#"{"cpu":"32","x.com/y":"3"}"#, [32_000, 512 * gib, 3]),
+        ("scheduler-reservation-loadaware#B2.R1", r#"{"cpu":"32"}"#, [32_000, 512 * gib, 0]),
+        ("scheduler-reservation-loadaware#B2.R2 broken", "{", [64_000, 512 * gib, 0]),
+        ("scheduler-reservation-loadaware#B2.R2 empty", "", [64_000, 512 * gib, 0]),
+        ("scheduler-reservation-loadaware#B2.R3", r#"{"cpu":"32","x.com/y":"3"}"#, [32_000, 512 * gib, 3]),
     ] {
         set_node(&mut cluster, "n", &json!({"metadata": {"annotations": {(RAW_ALLOCATABLE): text}}}));
         let row = cluster.row("n").unwrap();
         let got = cluster.loads().books()[0].allocatable(row);
-        assert_eq!(got, want, "scheduler-reservation-loadaware#B2.{key}");
+        assert_eq!(got, want, "{key}");
     }
 }
 
@@ -239,22 +299,70 @@ fn pods_in_flight() {
         scheduled("11:50:00", &merged(cpu("4"), &json!({"metadata": {"annotations": annotations}})))
     };
     for (key, args, pod, metric, want) in [
-        ("I1", plain(), scheduled("12:00:30", &four), metric(None, ""), 3400),
-        ("I2", plain(), scheduled("11:59:30", &four), seen(), 2400),
-        ("I3", plain(), scheduled("11:50:00", &four), seen(), 0),
-        ("I4", lasting(Some(1200), None), scheduled("11:50:00", &four), seen(), 2400),
-        ("I5", plain(), scheduled("11:59:30", &four), metric(Some("5"), ""), 0),
-        ("I6", plain(), scheduled("11:59:00", &four), seen(), 0),
-        ("I7", plain(), scheduled("11:59:01", &four), seen(), 2400),
-        ("I8 exactly", lasting(Some(600), None), scheduled("11:50:00", &four), seen(), 0),
-        ("I8 a second more", lasting(Some(601), None), scheduled("11:50:00", &four), seen(), 2400),
-        ("I9", lasting(Some(3600), Some(60)), merged(four.clone(), &initialized), seen(), 0),
-        ("I10", lasting(Some(3600), Some(60)), scheduled("11:50:00", &four), seen(), 2400),
-        ("I11", plain(), scheduled("02:00:00", &four), metric(None, ""), 3400),
-        ("I12 zero", lasting(Some(3600), None), own("0"), seen(), 0),
-        ("I12 below", lasting(Some(3600), None), own("-1"), seen(), 2400),
         (
-            "I13",
+            "scheduler-reservation-loadaware#B3.I1",
+            plain(),
+            scheduled("12:00:30", &four),
+            metric(None, ""),
+            3400,
+        ),
+        ("scheduler-reservation-loadaware#B3.I2", plain(), scheduled("11:59:30", &four), seen(), 2400),
+        ("scheduler-reservation-loadaware#B3.I3", plain(), scheduled("11:50:00", &four), seen(), 0),
+        (
+            "scheduler-reservation-loadaware#B3.I4",
+            lasting(Some(1200), None),
+            scheduled("11:50:00", &four),
+            seen(),
+            2400,
+        ),
+        (
+            "scheduler-reservation-loadaware#B3.I5",
+            plain(),
+            scheduled("11:59:30", &four),
+            metric(Some("5"), ""),
+            0,
+        ),
+        ("scheduler-reservation-loadaware#B3.I6", plain(), scheduled("11:59:00", &four), seen(), 0),
+        ("scheduler-reservation-loadaware#B3.I7", plain(), scheduled("11:59:01", &four), seen(), 2400),
+        (
+            "scheduler-reservation-loadaware#B3.I8 exactly",
+            lasting(Some(600), None),
+            scheduled("11:50:00", &four),
+            seen(),
+            0,
+        ),
+        (
+            "scheduler-reservation-loadaware#B3.I8 a second more",
+            lasting(Some(601), None),
+            scheduled("11:50:00", &four),
+            seen(),
+            2400,
+        ),
+        (
+            "scheduler-reservation-loadaware#B3.I9",
+            lasting(Some(3600), Some(60)),
+            merged(four.clone(), &initialized),
+            seen(),
+            0,
+        ),
+        (
+            "scheduler-reservation-loadaware#B3.I10",
+            lasting(Some(3600), Some(60)),
+            scheduled("11:50:00", &four),
+            seen(),
+            2400,
+        ),
+        (
+            "scheduler-reservation-loadaware#B3.I11",
+            plain(),
+            scheduled("02:00:00", &four),
+            metric(None, ""),
+            3400,
+        ),
+        ("scheduler-reservation-loadaware#B3.I12 zero", lasting(Some(3600), None), own("0"), seen(), 0),
+        ("scheduler-reservation-loadaware#B3.I12 below", lasting(Some(3600), None), own("-1"), seen(), 2400),
+        (
+            "scheduler-reservation-loadaware#B3.I13",
             plain(),
             scheduled("11:00:00", &four),
             merged(seen(), &json!({"status": {"updateTime": null}})),
@@ -264,7 +372,7 @@ fn pods_in_flight() {
         let mut cluster = follow(&args);
         place(&mut cluster, "p", &pod);
         measure(&mut cluster, metric);
-        assert_eq!(sums(&cluster).node_delta, want, "scheduler-reservation-loadaware#B3.{key}");
+        assert_eq!(sums(&cluster).node_delta, want, "{key}");
         assert_eq!(sums(&cluster).node_estimated, 3400, "{key}");
         cluster.release("p");
         let nothing = Sums { node_delta: 0, prod_delta: 0, prod_usage: 0, node_estimated: 0 };
@@ -279,20 +387,32 @@ fn sums_of_prod_pods() {
     let plain = LoadAwareSchedulingArgs::default();
     let prod = |clock: &str| scheduled(clock, &class("koord-prod", &four));
     for (key, args, pod, reported, want) in [
-        ("N1", &plain, prod("11:00:00"), "koord-prod", (1000, 0, 0)),
-        ("N2", &plain, prod("11:59:50"), "koord-prod", (1000, 2400, 2400)),
-        ("N3", &plain, prod("11:00:00"), "koord-batch", (0, 3400, 0)),
-        ("N4", &plain, scheduled("11:00:00", &class("koord-batch", &four)), "koord-prod", (0, 0, 0)),
-        ("N5", &plain, scheduled("11:00:00", &four), "koord-prod", (1000, 0, 0)),
-        ("N6", &plain, scheduled("11:00:00", &four), "", (0, 3400, 0)),
-        ("N7", &with_system, prod("11:00:00"), "koord-prod", (3000, 0, 0)),
+        ("scheduler-reservation-loadaware#B3.N1", &plain, prod("11:00:00"), "koord-prod", (1000, 0, 0)),
+        ("scheduler-reservation-loadaware#B3.N2", &plain, prod("11:59:50"), "koord-prod", (1000, 2400, 2400)),
+        ("scheduler-reservation-loadaware#B3.N3", &plain, prod("11:00:00"), "koord-batch", (0, 3400, 0)),
+        (
+            "scheduler-reservation-loadaware#B3.N4",
+            &plain,
+            scheduled("11:00:00", &class("koord-batch", &four)),
+            "koord-prod",
+            (0, 0, 0),
+        ),
+        (
+            "scheduler-reservation-loadaware#B3.N5",
+            &plain,
+            scheduled("11:00:00", &four),
+            "koord-prod",
+            (1000, 0, 0),
+        ),
+        ("scheduler-reservation-loadaware#B3.N6", &plain, scheduled("11:00:00", &four), "", (0, 3400, 0)),
+        ("scheduler-reservation-loadaware#B3.N7", &with_system, prod("11:00:00"), "koord-prod", (3000, 0, 0)),
     ] {
         let mut cluster = follow(args);
         measure(&mut cluster, metric(Some("1"), reported));
         place(&mut cluster, "p", &pod);
         let Sums { node_delta, prod_delta, prod_usage, .. } = sums(&cluster);
         let got = (prod_usage, prod_delta, node_delta);
-        assert_eq!(got, want, "scheduler-reservation-loadaware#B3.{key}");
+        assert_eq!(got, want, "{key}");
     }
     let mut cluster = follow(&plain);
     measure(&mut cluster, metric(Some("3"), "koord-prod"));
@@ -309,13 +429,13 @@ fn which_use_counts() {
         "podsMetric": [{"namespace": "d", "name": "old", "podUsage": {"resources": {"cpu": "20"}}}]}});
     let one = Percents::from([("cpu".to_owned(), 1)]);
     for (key, kind, minutes, want) in [
-        ("G1", Some(AggregationType::P95), Some(5), (40_000, 4_000)),
-        ("G2", Some(AggregationType::P95), None, (50_000, 4_000)),
-        ("G3", Some(AggregationType::P95), Some(30), (0, 20_000)),
-        ("G4", Some(AggregationType::P99), None, (30_000, 4_000)),
-        ("G5", None, None, (30_000, 4_000)),
-        ("G6", Some(AggregationType::P99), Some(5), (0, 20_000)),
-        ("G7", None, Some(5), (30_000, 4_000)),
+        ("scheduler-reservation-loadaware#B6a.G1", Some(AggregationType::P95), Some(5), (40_000, 4_000)),
+        ("scheduler-reservation-loadaware#B6a.G2", Some(AggregationType::P95), None, (50_000, 4_000)),
+        ("scheduler-reservation-loadaware#B6a.G3", Some(AggregationType::P95), Some(30), (0, 20_000)),
+        ("scheduler-reservation-loadaware#B6a.G4", Some(AggregationType::P99), None, (30_000, 4_000)),
+        ("scheduler-reservation-loadaware#B6a.G5", None, None, (30_000, 4_000)),
+        ("scheduler-reservation-loadaware#B6a.G6", Some(AggregationType::P99), Some(5), (0, 20_000)),
+        ("scheduler-reservation-loadaware#B6a.G7", None, Some(5), (30_000, 4_000)),
     ] {
         let args = LoadAwareSchedulingArgs {
             usage_thresholds: one.clone(),
@@ -338,7 +458,7 @@ fn which_use_counts() {
         let refusal = cluster.loads().books()[0].refusal(load, cluster.row("n").unwrap());
         let Some(Refusal::Over(excess)) = refusal else { panic!("{key}: {refusal:?}") };
         let got = (excess.base, excess.in_flight);
-        assert_eq!(got, want, "scheduler-reservation-loadaware#B6a.{key}");
+        assert_eq!(got, want, "{key}");
     }
 }
 
@@ -386,23 +506,23 @@ fn measurements_run_out_one_by_one() {
         measured(&mut cluster, name, second);
     }
     assert_eq!(cluster.next_opening(), Some(Time::from_seconds(NOON + 180)));
-    assert_eq!(cluster.pass_time(Time::from_seconds(NOON + 179)).opened, []);
+    assert_eq!(cluster.pass_time(Time::from_seconds(NOON + 179)), Vec::<Arc<str>>::new());
     measured(&mut cluster, "a", 100);
     let end = cluster.changes().end();
     // The timer of `a` is early, never late.
-    assert_eq!(cluster.pass_time(Time::from_seconds(NOON + 180)).opened, []);
+    assert_eq!(cluster.pass_time(Time::from_seconds(NOON + 180)), Vec::<Arc<str>>::new());
     assert_eq!(cluster.next_opening(), Some(Time::from_seconds(NOON + 190)));
     assert_eq!(cluster.changes().end(), end, "no row changed");
-    let names: Vec<String> = cluster
-        .pass_time(Time::from_seconds(NOON + 400))
-        .opened
-        .iter()
-        .map(|name| name.to_string())
-        .collect();
+    let names: Vec<String> =
+        cluster.pass_time(Time::from_seconds(NOON + 400)).iter().map(|name| name.to_string()).collect();
     assert_eq!(names, ["b", "a"]);
     assert_eq!(cluster.changes().end(), end + 2);
     assert_eq!(cluster.next_opening(), None);
-    assert_eq!(cluster.pass_time(Time::from_seconds(NOON + 900)).opened, []);
+    // A report that is older than the one before runs out earlier.
+    measured(&mut cluster, "a", 390);
+    measured(&mut cluster, "a", 300);
+    assert_eq!(cluster.pass_time(Time::from_seconds(NOON + 480)).len(), 1);
+    assert_eq!(cluster.pass_time(Time::from_seconds(NOON + 900)), Vec::<Arc<str>>::new());
 }
 
 /// The API's truth.

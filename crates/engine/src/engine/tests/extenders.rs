@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::extender::{Candidate, Extender, Filtered, Terms};
+use crate::extender::{Candidate, Extender, Filtered, Kept, Terms};
 
 /// Answers as prepared and remembers what it was asked.
 #[derive(Default)]
@@ -13,8 +13,8 @@ struct Fake {
     failed: Vec<(&'static str, &'static str)>,
     unresolvable: Vec<(&'static str, &'static str)>,
     scores: Vec<(&'static str, i64)>,
-    /// UIDs of the victims that it keeps; none drops the node.
-    keeps: Option<Vec<&'static str>>,
+    /// Nodes that it keeps, with the UIDs of their victims.
+    keeps: Vec<(&'static str, Vec<&'static str>)>,
     error: Option<&'static str>,
     asked: Arc<Mutex<Vec<String>>>,
 }
@@ -49,15 +49,21 @@ impl Extender for Fake {
         self.answer(format!("prioritize {} {}", pod.key.name, nodes.join(" ")), scores)
     }
 
-    fn preempt(&mut self, pod: &Subject, candidate: &Candidate) -> Result<Option<Candidate>, String> {
-        let victims: Vec<&str> = candidate.victims.iter().map(name).collect();
-        let what = format!("preempt {} {} {}", pod.key.name, candidate.node, victims.join(" "));
-        let of = |uid: &&str| Subject { uid: (*uid).into(), ..candidate.victims[0].clone() };
-        let kept = self
-            .keeps
-            .as_ref()
-            .map(|uids| Candidate { victims: uids.iter().map(of).collect(), ..candidate.clone() });
-        self.answer(what, kept)
+    fn preempt(&mut self, pod: &Subject, candidates: &[Candidate]) -> Result<Vec<Kept>, String> {
+        let offered: Vec<String> = candidates
+            .iter()
+            .map(|candidate| {
+                let victims: Vec<&str> = candidate.victims.iter().map(name).collect();
+                format!("{}: {}", candidate.node, victims.join(" "))
+            })
+            .collect();
+        let what = format!("preempt {} {}", pod.key.name, offered.join(", "));
+        let kept = |(node, uids): &(&str, Vec<&str>)| Kept {
+            node: (*node).into(),
+            victims: uids.iter().map(|uid| (*uid).into()).collect(),
+            violations: 0,
+        };
+        self.answer(what, self.keeps.iter().map(kept).collect())
     }
 }
 
@@ -186,7 +192,10 @@ fn the_promised_node_needs_their_word_too() {
 #[test]
 fn room_is_made_only_as_they_agree() {
     let preempts = |is_ignorable| Terms { preempts: true, is_ignorable, ..Terms::default() };
-    let of = |keeps| Fake { terms: preempts(false), keeps, ..Fake::default() };
+    let of = |uids: Option<Vec<&'static str>>| {
+        let keeps = uids.into_iter().map(|uids| ("n", uids)).collect();
+        Fake { terms: preempts(false), keeps, ..Fake::default() }
+    };
     let broken =
         |is_ignorable| Fake { terms: preempts(is_ignorable), error: Some("down"), ..Fake::default() };
     for (name, fake, want, text) in [
@@ -199,6 +208,18 @@ fn room_is_made_only_as_they_agree() {
             of(Some(vec!["uid-x"])),
             None,
             " preemption: an extender claims to preempt pod (UID: uid-x) on node: n, but the pod is not found on that node",
+        ),
+        (
+            "a strange node",
+            Fake { terms: preempts(false), keeps: vec![("x", vec!["uid-v1"])], ..Fake::default() },
+            None,
+            " preemption: nodeinfo not found for node name \"x\"",
+        ),
+        (
+            "nobody, ignorable",
+            Fake { terms: preempts(true), keeps: vec![("n", vec![])], ..Fake::default() },
+            None,
+            " preemption: no candidate node for preemption",
         ),
         ("failed", broken(false), None, " preemption: down"),
         ("failed, ignorable", broken(true), Some("preempt v2 v1 on n for p"), ""),
@@ -218,5 +239,41 @@ fn room_is_made_only_as_they_agree() {
         let said = lab.said();
         let order = said.iter().find(|line| line.starts_with("preempt "));
         assert_eq!(order.map(String::as_str), want, "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn every_node_where_room_can_be_made_is_offered() {
+    let fake = |keeps| Fake { terms: Terms { preempts: true, ..Terms::default() }, keeps, ..Fake::default() };
+    let all = |nodes: &[&'static str]| {
+        let victim = |node: &&'static str| match *node {
+            "n1" => ("n1", vec!["uid-v1"]),
+            "n2" => ("n2", vec!["uid-v2"]),
+            _ => ("n3", vec!["uid-v3"]),
+        };
+        fake(nodes.iter().map(victim).collect())
+    };
+    for (name, fakes, want) in [
+        ("the cheapest of all", vec![all(&["n3", "n2", "n1"])], "preempt v1 on n1 for p"),
+        ("the cheapest that is left", vec![all(&["n3", "n2"])], "preempt v2 on n2 for p"),
+        ("one after the other", vec![all(&["n3", "n2"]), all(&["n3"])], "preempt v3 on n3 for p"),
+    ] {
+        let count = fakes.len();
+        let (mut lab, asked) = lab(fakes);
+        for (victim, node, priority) in [("v1", "n1", 1), ("v2", "n2", 2), ("v3", "n3", 3)] {
+            lab.add(victim, "4", json!({"spec": {"nodeName": node, "priority": priority}}));
+        }
+        lab.add("p", "4", json!({"spec": {"priority": 20}}));
+        assert!(matches!(lab.step(), Some(Verdict::Unschedulable { .. })), "{name}");
+        let said = lab.said();
+        assert!(said.iter().any(|line| line == want), "{name}: {said:?}");
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked.len(), count, "{name}");
+        for offered in ["n1: v1", "n2: v2", "n3: v3"] {
+            assert!(asked[0].contains(offered), "{name}: {asked:?}");
+        }
+        if count == 2 {
+            assert!(!asked[1].contains("n1"), "{name}: {asked:?}");
+        }
     }
 }

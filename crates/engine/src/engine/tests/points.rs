@@ -258,3 +258,89 @@ fn plugins_of_jobs_decide_about_the_promise() {
         assert_eq!(handlers::nominating_after(plugin, node), want, "{key}");
     }
 }
+
+#[test]
+fn a_pod_that_goes_to_another_scheduler_is_not_bound_by_us() {
+    let probe = Arc::new(Probe::default());
+    *probe.permit.lock().unwrap() = Some(Ok(Permission::Wait(Duration::from_secs(60))));
+    let mut lab = lab(&probe);
+    lab.add("p", "4", json!({}));
+    assert!(matches!(lab.step(), Some(Verdict::Scheduled { .. })));
+    lab.said();
+    lab.add("p", "4", json!({"spec": {"schedulerName": "other"}}));
+    lab.engine.allow(lab.now, "uid-p", PROBE);
+    assert_eq!(lab.said(), [""; 0]);
+    assert_eq!((lab.engine.binding_count(), lab.engine.cluster().pod_count()), (0, 0));
+    assert_eq!(probe.log().last().unwrap(), "unreserve p");
+    *probe.permit.lock().unwrap() = None;
+    lab.add("q", "4", json!({}));
+    lab.step();
+    assert_eq!(lab.said(), ["bind q to n1"], "its place is free");
+}
+
+/// Points of one attempt, with how each ended.
+fn points(lab: &mut Lab) -> Vec<String> {
+    let measured = lab.engine.take_measured();
+    let laps = measured.plugins.iter().flat_map(|(_, laps)| &laps.laps);
+    laps.filter(|lap| lap.plugin.is_none()).map(|lap| format!("{} {}", lap.point, lap.status)).collect()
+}
+
+#[test]
+fn what_takes_time_is_measured_when_somebody_brings_a_clock() {
+    let probe = Arc::new(Probe::default());
+    let mut lab = lab(&probe);
+    lab.add("unmeasured", "1", json!({}));
+    lab.step();
+    assert_eq!(lab.engine.take_measured(), measure::Measured::default());
+    lab.engine.set_stopwatch(Arc::new(crate::framework::timing::tests::Ticking::default()));
+    lab.node("n2", "4");
+    lab.add("p", "1", json!({}));
+    let events: Vec<String> = lab.engine.take_measured().events.into_iter().map(|(event, _)| event).collect();
+    assert_eq!(events, ["NodeAdd", "UnschedulablePodAdd"]);
+    lab.step();
+    assert_eq!(points(&mut lab), ["Filter Success", "Reserve Success", "Permit Success"], "from memory");
+    // Dumps tell of every node, so plugins are asked.
+    lab.engine.set_dumps(dump::Dumps { refusals: true, ..dump::Dumps::default() });
+    *probe.permit.lock().unwrap() = Some(Ok(Permission::Wait(Duration::from_secs(60))));
+    lab.add("asked", "1", json!({}));
+    lab.step();
+    let asked = [
+        "PreFilter Success",
+        "Filter Success",
+        "PreScore Success",
+        "Score Success",
+        "Reserve Success",
+        "Permit Wait",
+    ];
+    assert_eq!(points(&mut lab), asked);
+    lab.tick(7);
+    lab.engine.allow(lab.now, "uid-asked", PROBE);
+    assert_eq!(lab.engine.take_measured().waits, [("Success", Duration::from_secs(7))]);
+    lab.add("big", "9", json!({}));
+    lab.step();
+    assert_eq!(points(&mut lab), ["PreFilter Success", "Filter Unschedulable", "PostFilter Unschedulable"]);
+}
+
+#[test]
+fn plugins_and_hints_are_measured_now_and_then() {
+    let mut lab = lab(&Arc::new(Probe::default()));
+    lab.engine.set_stopwatch(Arc::new(crate::framework::timing::tests::Ticking::default()));
+    lab.engine.set_dumps(dump::Dumps { refusals: true, ..dump::Dumps::default() });
+    for number in 0..60 {
+        lab.add(&format!("big{number}"), "9", json!({}));
+        lab.step();
+    }
+    let measured = lab.engine.take_measured();
+    let (scheduler, laps) = &measured.plugins[0];
+    assert_eq!(&**scheduler, "s");
+    let of_plugins: Vec<_> = laps.laps.iter().filter(|lap| lap.plugin == Some("NodeResourcesFit")).collect();
+    assert!(!of_plugins.is_empty() && of_plugins.len() < 60, "{}", of_plugins.len());
+    assert!(of_plugins.iter().all(|lap| (lap.point, lap.status) == ("Filter", "Success")));
+    assert_eq!(laps.asked[&("NodeResourcesFit", "Filter")], 60, "once for each node");
+    assert_eq!(laps.asked[&("NodeName", "Filter")], 60);
+    lab.node("n1", "5");
+    let hints = lab.engine.take_measured().hints;
+    assert!(!hints.is_empty() && hints.len() < 60, "{}", hints.len());
+    assert!(hints.iter().all(|lap| lap.plugin == "NodeResourcesFit" && lap.hint == "QueueSkip"), "{hints:?}");
+    assert!(hints.iter().all(|lap| lap.event == "NodeUpdateNodeAllocatable"), "{hints:?}");
+}

@@ -88,7 +88,7 @@ fn news_that_outrun_the_answer_are_not_lost() {
 #[test]
 fn a_binding_that_fails_gives_the_volume_back() {
     type Ends = fn(&mut Lab);
-    let cases: [(&str, Ends); 3] = [
+    let cases: [(&str, Ends); 4] = [
         (
             "running PreBind plugin \"VolumeBinding\": binding volumes: ClaimRef got reset for pv \"v\"",
             |lab| {
@@ -99,6 +99,16 @@ fn a_binding_that_fails_gives_the_volume_back() {
         ("running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded", |lab| {
             lab.outcome("p", Outcome::Prepared);
             lab.tick(599);
+            assert_eq!(lab.said(), [""; 0]);
+            lab.tick(1);
+        }),
+        ("running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded", |lab| {
+            lab.outcome("p", Outcome::Prepared);
+            lab.tick(100);
+            // The clock is set back by a year.
+            lab.now = lab.now - std::time::Duration::from_secs(365 * 86_400);
+            lab.tick(0);
+            lab.tick(499);
             assert_eq!(lab.said(), [""; 0]);
             lab.tick(1);
         }),
@@ -124,6 +134,34 @@ fn a_node_that_goes_ends_the_wait() {
     let want = "FailedScheduling p: running PreBind plugin \"VolumeBinding\": binding volumes: failed to get node \"n1\": \
                 node \"n1\" not found";
     assert_eq!(lab.said()[0], want);
+}
+
+#[test]
+fn a_pod_that_is_deleted_does_not_wait_for_its_volume() {
+    type Goes = fn(&mut Lab);
+    let goes: [(&str, Goes); 2] = [
+        ("gone", |lab| lab.gone("p")),
+        ("going", |lab| {
+            let mut rest = mounting();
+            rest["metadata"] = json!({"deletionTimestamp": "2024-01-01T00:00:00Z"});
+            lab.add("p", "1", rest);
+        }),
+    ];
+    for (name, go) in goes {
+        let mut lab = underway();
+        lab.outcome("p", Outcome::Prepared);
+        assert_eq!(lab.engine.binding_count(), 1);
+        go(&mut lab);
+        assert_eq!((lab.engine.binding_count(), lab.engine.cluster().assumed_count()), (0, 0), "{name}");
+        let storage = lab.engine.cluster().storage();
+        assert!(storage.claim_of(storage.volume("v").unwrap()).is_none(), "{name}: the volume is free again");
+        volume(&mut lab, 3, &taken());
+        claim(&mut lab, 4, &bound());
+        lab.tick(1000);
+        assert_eq!(lab.said(), [""; 0], "{name}: nothing is bound or complained of");
+        lab.add("q", "4", json!({}));
+        assert_eq!(lab.step(), Some(Verdict::Scheduled { node: "n1".into() }), "{name}");
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn busy_nodes_in_words_and_numbers() {
     let text = explanation.to_text();
     let wanted = "\
 Pod default/x waits: both nodes are too busy (n2: node at 88 % CPU (threshold 65 %), measured 12 s ago; with this pod 98 %).
-  0/2 nodes are available: 2 node(s) cpu usage exceed threshold. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.
+  0/2 nodes are available: 2 node(s) cpu usage exceed threshold. no new claims to deallocate, preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.
 Cheapest change: add a node like n2.
 Nearest nodes:
   n2            node(s) cpu usage exceed threshold: node at 88 % CPU (threshold 65 %), measured 12 s ago; with this pod 98 %

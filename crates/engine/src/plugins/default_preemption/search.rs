@@ -22,7 +22,8 @@ pub(in crate::plugins) enum Method {
 
 /// What the search brought.
 pub(super) enum Outcome {
-    Found(Candidate),
+    /// The best node, or all of them where others have to agree. At least one.
+    Found(Vec<Candidate>),
     /// No node would do, for users.
     Nothing(String),
     /// Something went wrong on some nodes and no other would do.
@@ -45,9 +46,10 @@ pub(super) fn run(
         },
         may_go,
         guard: Guard::new(input.cycle.cluster),
-        shortlist: Shortlist::new(candidates_wanted(limits, rows.len())),
+        shortlist: Shortlist::new(candidates_wanted(limits, rows.len()), input.agreement.is_some()),
         refusals: Refusals::default(),
         victims: Victims::default(),
+        hopeless: Vec::new(),
     };
     let (before, after) = rows.split_at(random.below(rows.len()));
     for row in after.iter().chain(before) {
@@ -56,9 +58,14 @@ pub(super) fn run(
             break;
         }
     }
-    match search.shortlist.into_best() {
-        Some(best) => Outcome::Found(best),
-        None => search.refusals.outcome(input.diagnosis.node_count),
+    // Why they will not do is of interest only where nobody else would.
+    if search.shortlist.is_empty() {
+        std::mem::take(&mut search.hopeless).into_iter().for_each(|row| search.look_closer(row));
+    }
+    let candidates = search.shortlist.into_candidates();
+    match candidates.is_empty() {
+        false => Outcome::Found(candidates),
+        true => search.refusals.outcome(input.diagnosis.node_count),
     }
 }
 
@@ -78,16 +85,26 @@ struct Search<'a> {
     refusals: Refusals,
     /// Used again for every node.
     victims: Victims,
+    /// Nodes that will not do, for reasons not looked at yet: reading the pods of a node is most of the work.
+    hopeless: Vec<Row>,
 }
 
 impl Search<'_> {
-    /// Tries one node.
+    /// Tries one node, unless it is known without trying that it will not do.
     fn look(&mut self, row: Row) {
         let (cluster, priority) = (self.input.cycle.cluster, self.input.cycle.pod.class.priority);
         if cluster.columns.lowest_priority[row.index()] >= priority {
             self.refusals.without_victims += 1;
-            return;
+        } else if self.sums.as_ref().is_some_and(|sums| sums.is_beyond_hope(row)) {
+            self.hopeless.push(row);
+        } else {
+            self.look_closer(row);
         }
+    }
+
+    /// Tries one node that has someone to take away.
+    fn look_closer(&mut self, row: Row) {
+        let (cluster, priority) = (self.input.cycle.cluster, self.input.cycle.pod.class.priority);
         let pods = &cluster.node(row).pods;
         let lower = pods.below(priority);
         if !pods.all[lower..].iter().any(|pod| (self.may_go)(pod)) {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::cluster::{Row, Standing};
+use crate::framework::Preemption;
 use crate::time::Time;
 
 /// What has to go on one node.
@@ -39,19 +40,25 @@ const PRIORITY_SHIFT: i64 = 1 << 31;
 
 impl Cost {
     fn of(victims: &Victims, standings: &[Standing], now: Time) -> Cost {
-        let standing = |at: &usize| standings.get(*at);
-        let highest = victims.places.first().and_then(standing).map_or(i32::MIN, |first| first.priority);
+        let places = victims.places.iter().filter_map(|at| standings.get(*at));
+        Cost::sum(victims.violations, places.map(|standing| (standing.priority, standing.started)), now)
+    }
+
+    /// Of victims by priority and start, the most important first.
+    fn sum(violations: usize, victims: impl Iterator<Item = (i32, Option<i64>)> + Clone, now: Time) -> Cost {
+        let highest = victims.clone().next().map_or(i32::MIN, |(priority, _)| priority);
         let mut cost = Cost {
-            violations: victims.violations,
+            violations,
             highest_priority: highest,
             priorities: 0,
-            victims: victims.places.len(),
+            victims: 0,
             oldest_started: Reverse(i64::MAX),
         };
-        for standing in victims.places.iter().filter_map(standing) {
-            cost.priorities += i64::from(standing.priority) + PRIORITY_SHIFT;
-            if standing.priority == highest {
-                let started = standing.started.map_or(now, Time::from_seconds).nanos();
+        for (priority, started) in victims {
+            cost.victims += 1;
+            cost.priorities += i64::from(priority) + PRIORITY_SHIFT;
+            if priority == highest {
+                let started = started.map_or(now, Time::from_seconds).nanos();
                 cost.oldest_started = cost.oldest_started.max(Reverse(started));
             }
         }
@@ -59,18 +66,33 @@ impl Cost {
     }
 }
 
+/// The cheapest, the first of equals; none when there is none.
+pub(super) fn cheapest(rooms: Vec<Preemption>, now: Time) -> Option<Preemption> {
+    rooms.into_iter().min_by_key(|room| {
+        let victims = room.victims.iter().map(|pod| (pod.class.priority, pod.started));
+        Cost::sum(room.violations, victims, now)
+    })
+}
+
 /// The best candidate so far, and how many there were.
 #[derive(Debug)]
 pub(super) struct Shortlist {
     wanted: usize,
+    /// Every candidate, in the order they were found, if they are to be kept.
+    all: Option<Vec<Candidate>>,
     plain: usize,
     violating: usize,
     best: Option<(Cost, Candidate)>,
 }
 
 impl Shortlist {
-    pub(super) fn new(wanted: usize) -> Shortlist {
-        Shortlist { wanted, plain: 0, violating: 0, best: None }
+    /// One that keeps the best alone, or all of them.
+    pub(super) fn new(wanted: usize, keeps_all: bool) -> Shortlist {
+        Shortlist { wanted, all: keeps_all.then(Vec::new), plain: 0, violating: 0, best: None }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.best.is_none()
     }
 
     /// Enough were found, and one of them breaks no budget.
@@ -85,6 +107,10 @@ impl Shortlist {
             // More of them would not be looked at.
             _ if self.violating == self.wanted => return,
             _ => self.violating += 1,
+        }
+        if let Some(all) = &mut self.all {
+            all.push(Candidate { row, victims: victims.places.clone(), violations: victims.violations });
+            return;
         }
         let cost = Cost::of(victims, standings, now);
         match &mut self.best {
@@ -102,7 +128,8 @@ impl Shortlist {
         }
     }
 
-    pub(super) fn into_best(self) -> Option<Candidate> {
-        self.best.map(|(_, candidate)| candidate)
+    /// The best, or all that were kept.
+    pub(super) fn into_candidates(self) -> Vec<Candidate> {
+        self.all.unwrap_or_else(|| self.best.into_iter().map(|(_, candidate)| candidate).collect())
     }
 }

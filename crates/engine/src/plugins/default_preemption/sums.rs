@@ -40,6 +40,11 @@ impl<'a> Sums<'a> {
         self.fixed.iter().any(|filter| filter.check(cycle, &node).is_err())
     }
 
+    /// Whether `run` is known to fail on a row without looking at the pods there.
+    pub(super) fn is_beyond_hope(&self, row: Row) -> bool {
+        self.room.is_beyond_hope(row)
+    }
+
     /// As `dry_run::run`.
     pub(super) fn run(
         &mut self,

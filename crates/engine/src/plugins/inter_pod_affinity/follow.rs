@@ -78,12 +78,15 @@ struct Shape {
     own: Vec<Sym>,
     /// Terms of others that were looked at.
     meant_by: usize,
+    /// At which numbers of sets and terms mean what they do here.
+    version: u64,
 }
 
 impl Shape {
     fn of(cluster: &Cluster, class: &Arc<Class>) -> Shape {
-        let meant_by = cluster.matching().known_meant_by(class).len();
-        Shape { class: class.clone(), shared: Vec::new(), own: Vec::new(), meant_by }
+        let (matching, class) = (cluster.matching(), class.clone());
+        let (meant_by, version) = (matching.known_meant_by(&class).len(), matching.version());
+        Shape { class, shared: Vec::new(), own: Vec::new(), meant_by, version }
     }
 
     fn term(&mut self, cluster: &Cluster, counted: Counted, key: Sym, weight: i64) -> Term {
@@ -98,7 +101,10 @@ impl Shape {
 
     fn is_current(&self, cluster: &Cluster) -> bool {
         let is_of_hosts = |key: &Sym| cluster.domains().key(*key).is_some_and(|column| column.is_of_hosts());
-        cluster.matching().known_meant_by(&self.class).len() == self.meant_by
+        let matching = cluster.matching();
+        let has_numbers = self.meant_by > 0 || !self.own.is_empty() || !self.shared.is_empty();
+        (matching.version() == self.version || !has_numbers)
+            && matching.known_meant_by(&self.class).len() == self.meant_by
             && self.own.iter().all(is_of_hosts)
             && !self.shared.iter().any(is_of_hosts)
     }
@@ -195,6 +201,10 @@ impl Follower for Wishes {
         self.keys.are_few(cluster) && self.shape.is_current(cluster)
     }
 
+    fn is_fixed(&self) -> bool {
+        self.is_empty()
+    }
+
     fn is_idle(&self, _cluster: &Cluster) -> bool {
         self.is_empty()
     }
@@ -270,6 +280,10 @@ impl Pulls {
 impl Follower for Pulls {
     fn is_current(&self, cluster: &Cluster) -> bool {
         self.keys.are_few(cluster) && self.shape.is_current(cluster)
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.terms.is_empty()
     }
 
     fn is_idle(&self, cluster: &Cluster) -> bool {

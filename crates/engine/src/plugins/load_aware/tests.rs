@@ -189,45 +189,75 @@ fn plain_thresholds() {
     };
     let no_cpu = json!({"status": {"allocatable": {"cpu": "0"}}});
     for (key, lab, pod, want) in [
-        ("#B4.F1", busy("60"), asks("6800m"), CPU_OVER),
-        ("#B4.F2", busy("60"), asks("2800m"), ""),
-        ("#B4.F3", busy("62.4"), asks("500m"), CPU_OVER),
-        ("#B4.F4", busy("62.38"), asks("500m"), CPU_OVER),
-        ("#B4.F5", busy("62.379"), asks("500m"), ""),
-        ("#B4.F6", lab("90", "511Gi"), asks("1"), CPU_OVER),
+        ("scheduler-reservation-loadaware#B4.F1", busy("60"), asks("6800m"), CPU_OVER),
+        ("scheduler-reservation-loadaware#B4.F2", busy("60"), asks("2800m"), ""),
+        ("scheduler-reservation-loadaware#B4.F3", busy("62.4"), asks("500m"), CPU_OVER),
+        ("scheduler-reservation-loadaware#B4.F4", busy("62.38"), asks("500m"), CPU_OVER),
+        ("scheduler-reservation-loadaware#B4.F5", busy("62.379"), asks("500m"), ""),
+        ("scheduler-reservation-loadaware#B4.F6", lab("90", "511Gi"), asks("1"), CPU_OVER),
         ("memory alone", lab("1", "511Gi"), asks("1"), MEMORY_OVER),
-        ("#B4.F7", busy("90"), merged(asks("4"), &daemon), ""),
-        ("#B4.F8", busy("90").unmeasured(), asks("1"), ""),
+        ("scheduler-reservation-loadaware#B4.F7", busy("90"), merged(asks("4"), &daemon), ""),
+        ("scheduler-reservation-loadaware#B4.F8", busy("90").unmeasured(), asks("1"), ""),
         ("a second too young", busy("1").at(179), asks("1"), ""),
-        ("#B4.F9", busy("1").at(180), asks("1"), EXPIRED),
+        ("scheduler-reservation-loadaware#B4.F9", busy("1").at(180), asks("1"), EXPIRED),
         (
-            "#B4.F10",
+            "scheduler-reservation-loadaware#B4.F10",
             busy("95").at(180).args(|args| args.enable_schedule_when_node_metrics_expired = true),
             asks("1"),
             "",
         ),
         (
-            "#B4.F11",
+            "scheduler-reservation-loadaware#B4.F11",
             busy("95").at(1800).args(|args| args.filter_expired_node_metrics = false),
             asks("1"),
             CPU_OVER,
         ),
-        ("#B4.F12", busy("1").metric(&json!({"status": {"updateTime": null}})), asks("1"), EXPIRED),
-        ("#B4.F13", busy("95").metric(&json!({"status": {"nodeMetric": null}})), asks("1"), ""),
-        ("#B4.F14", busy("95").at(180).args(off), asks("1"), ""),
-        ("#B4.F15", busy("95").node(no_cpu.clone()), asks("1"), ""),
-        ("#B4.F15 memory", lab("95", "511Gi").node(no_cpu), asks("1"), MEMORY_OVER),
-        ("#B4.F16", busy("31").annotated(RAW_ALLOCATABLE, r#"{"cpu":"48"}"#), asks("1"), CPU_OVER),
         (
-            "#B4.F17",
+            "scheduler-reservation-loadaware#B4.F12",
+            busy("1").metric(&json!({"status": {"updateTime": null}})),
+            asks("1"),
+            EXPIRED,
+        ),
+        (
+            "scheduler-reservation-loadaware#B4.F13",
+            busy("95").metric(&json!({"status": {"nodeMetric": null}})),
+            asks("1"),
+            "",
+        ),
+        ("scheduler-reservation-loadaware#B4.F14", busy("95").at(180).args(off), asks("1"), ""),
+        ("scheduler-reservation-loadaware#B4.F15", busy("95").node(no_cpu.clone()), asks("1"), ""),
+        (
+            "scheduler-reservation-loadaware#B4.F15 memory",
+            lab("95", "511Gi").node(no_cpu),
+            asks("1"),
+            MEMORY_OVER,
+        ),
+        (
+            "scheduler-reservation-loadaware#B4.F16",
+            busy("31").annotated(RAW_ALLOCATABLE, r#"{"cpu":"48"}"#),
+            asks("1"),
+            CPU_OVER,
+        ),
+        (
+            "scheduler-reservation-loadaware#B4.F17",
             lab("70", "511Gi").annotated(USAGE_THRESHOLDS, r#"{"usageThresholds":{"cpu":80}}"#),
             asks("1"),
             "",
         ),
-        ("#B4.F18 broken", busy("70").annotated(USAGE_THRESHOLDS, "{"), asks("1"), CPU_OVER),
-        ("#B4.F18 empty", busy("70").annotated(USAGE_THRESHOLDS, "{}"), asks("1"), CPU_OVER),
         (
-            "#B4.F19",
+            "scheduler-reservation-loadaware#B4.F18 broken",
+            busy("70").annotated(USAGE_THRESHOLDS, "{"),
+            asks("1"),
+            CPU_OVER,
+        ),
+        (
+            "scheduler-reservation-loadaware#B4.F18 empty",
+            busy("70").annotated(USAGE_THRESHOLDS, "{}"),
+            asks("1"),
+            CPU_OVER,
+        ),
+        (
+            "scheduler-reservation-loadaware#B4.F19",
             busy("95").annotated(USAGE_THRESHOLDS, r#"{"usageThresholds":{"cpu":0}}"#),
             asks("1"),
             "",
@@ -239,7 +269,7 @@ fn plain_thresholds() {
             "",
         ),
     ] {
-        assert_eq!(lab.refusal(pod), want, "scheduler-reservation-loadaware{key}");
+        assert_eq!(lab.refusal(pod), want, "{key}");
     }
     assert!(
         busy("90").score(merged(asks("4"), &daemon)) > 0,
@@ -271,26 +301,26 @@ fn aggregated_and_prod_thresholds() {
     );
     for (key, lab, pod, want) in [
         (
-            "#B4.F20",
+            "scheduler-reservation-loadaware#B4.F20",
             busy("10").aggregated(p95(Some(300))).recorded(json!([window("5m", "p95", "70")])),
             asks("1"),
             CPU_OVER_AGGREGATED,
         ),
-        ("#B4.F21", busy("90").aggregated(p95(None)).recorded(two.clone()), asks("1"), ""),
-        ("#B4.F22 20C", estimated("20"), asks("1"), ""),
-        ("#B4.F22 63C", estimated("63"), asks("1"), CPU_OVER_AGGREGATED),
+        ("scheduler-reservation-loadaware#B4.F21", busy("90").aggregated(p95(None)).recorded(two.clone()), asks("1"), ""),
+        ("scheduler-reservation-loadaware#B4.F22 20C", estimated("20"), asks("1"), ""),
+        ("scheduler-reservation-loadaware#B4.F22 63C", estimated("63"), asks("1"), CPU_OVER_AGGREGATED),
         (
-            "#B4.F23",
+            "scheduler-reservation-loadaware#B4.F23",
             busy("70").aggregated(p99).recorded(json!([{"duration": "5m", "usage": {"p99": {"resources": {}}}}])),
             asks("1"),
             CPU_OVER_AGGREGATED,
         ),
-        ("#B4.F24", busy("95").aggregated(zero), asks("1"), ""),
-        ("#B4.F25", busy("70").aggregated(untyped), asks("1"), CPU_OVER),
-        ("#B4.F26", two_prods(), class("koord-prod", &asks("8")), CPU_OVER),
-        ("#B4.F26 Burstable", two_prods(), asks("8"), CPU_OVER),
-        ("#B4.F27", two_prods(), batch, ""),
-        ("#B4.F28", prod(busy("95")), class("koord-prod", &asks("1")), ""),
+        ("scheduler-reservation-loadaware#B4.F24", busy("95").aggregated(zero), asks("1"), ""),
+        ("scheduler-reservation-loadaware#B4.F25", busy("70").aggregated(untyped), asks("1"), CPU_OVER),
+        ("scheduler-reservation-loadaware#B4.F26", two_prods(), class("koord-prod", &asks("8")), CPU_OVER),
+        ("scheduler-reservation-loadaware#B4.F26 Burstable", two_prods(), asks("8"), CPU_OVER),
+        ("scheduler-reservation-loadaware#B4.F27", two_prods(), batch, ""),
+        ("scheduler-reservation-loadaware#B4.F28", prod(busy("95")), class("koord-prod", &asks("1")), ""),
         (
             "prod limits of the node's own",
             busy("10").annotated(USAGE_THRESHOLDS, r#"{"prodUsageThresholds":{"cpu":1}}"#),
@@ -307,7 +337,7 @@ fn aggregated_and_prod_thresholds() {
             CPU_OVER_AGGREGATED,
         ),
     ] {
-        assert_eq!(lab.refusal(pod), want, "scheduler-reservation-loadaware{key}");
+        assert_eq!(lab.refusal(pod), want, "{key}");
     }
 }
 
@@ -351,19 +381,24 @@ fn scores() {
         ..Aggregated::default()
     };
     for (key, lab, pod, want) in [
-        ("#B5.S1", half(), idle(), 62),
-        ("#B5.S2", half().args(weights(BOTH, 1)), idle(), 58),
-        ("#B5.S3", half().args(weights(&[], 1)), idle(), 50),
-        ("#B5.S4", half().args(weights(&[("cpu", 3), ("memory", 1)], 0)), idle(), 56),
-        ("#B5.S5", lab("97", "128Gi"), idle(), 37),
+        ("scheduler-reservation-loadaware#B5.S1", half(), idle(), 62),
+        ("scheduler-reservation-loadaware#B5.S2", half().args(weights(BOTH, 1)), idle(), 58),
+        ("scheduler-reservation-loadaware#B5.S3", half().args(weights(&[], 1)), idle(), 50),
         (
-            "#B5.S6",
+            "scheduler-reservation-loadaware#B5.S4",
+            half().args(weights(&[("cpu", 3), ("memory", 1)], 0)),
+            idle(),
+            56,
+        ),
+        ("scheduler-reservation-loadaware#B5.S5", lab("97", "128Gi"), idle(), 37),
+        (
+            "scheduler-reservation-loadaware#B5.S6",
             lab("1", "1Gi").node(json!({"status": {"allocatable": {"cpu": "3", "memory": "3Gi"}}})),
             idle(),
             66,
         ),
         (
-            "#B5.S7",
+            "scheduler-reservation-loadaware#B5.S7",
             half().args(|args| {
                 weights(BOTH, 1)(args);
                 args.estimated_scaling_factors.insert("x.com/y".to_owned(), 100);
@@ -371,26 +406,36 @@ fn scores() {
             idle(),
             58,
         ),
-        ("#B5.S8", half().default_factors(), asked.clone(), 59),
+        ("scheduler-reservation-loadaware#B5.S8", half().default_factors(), asked.clone(), 59),
         (
-            "#B5.S9",
+            "scheduler-reservation-loadaware#B5.S9",
             half().default_factors().args(|args| args.score_according_prod_usage = true),
             class("koord-prod", &asked),
             97,
         ),
         (
-            "#B5.S10",
+            "scheduler-reservation-loadaware#B5.S10",
             lab("10", "128Gi").aggregated(by_p95).recorded(json!([window("5m", "p95", "70")])),
             idle(),
             63,
         ),
-        ("#B5.S11", half().node(json!({"status": {"allocatable": {"memory": "0"}}})), idle(), 25),
-        ("#B5.S12", half().at(180).args(|args| args.filter_expired_node_metrics = false), idle(), 0),
+        (
+            "scheduler-reservation-loadaware#B5.S11",
+            half().node(json!({"status": {"allocatable": {"memory": "0"}}})),
+            idle(),
+            25,
+        ),
+        (
+            "scheduler-reservation-loadaware#B5.S12",
+            half().at(180).args(|args| args.filter_expired_node_metrics = false),
+            idle(),
+            0,
+        ),
         ("no weights", half().args(weights(&[], 0)), idle(), 0),
         ("not measured", half().unmeasured(), idle(), 0),
         ("only pods measured", half().metric(&json!({"status": {"nodeMetric": null}})), idle(), 0),
     ] {
-        assert_eq!(lab.score(pod), want, "scheduler-reservation-loadaware{key}");
+        assert_eq!(lab.score(pod), want, "{key}");
     }
 }
 

@@ -38,6 +38,8 @@ struct Spread {
     constraints: Constraints,
     followed: Vec<Followed>,
     needs_all_keys: bool,
+    /// At which numbers of sets mean what they do here.
+    version: u64,
     /// What each row adds to the domains, constraint by constraint.
     shares: Vec<Share>,
     keys: Keys<Vec<i64>>,
@@ -103,6 +105,7 @@ impl Spread {
             followed: followed.collect(),
             needs_all_keys: is_hard || !constraints.takes_any_key(),
             constraints,
+            version: cluster.matching().version(),
             shares: Vec::new(),
             keys: Keys::default(),
             scratch: Vec::new(),
@@ -121,7 +124,8 @@ impl Spread {
             Way::Node => true,
             way => way == Way::of(cluster, &followed.constraint, true),
         };
-        is_same && self.keys.are_few(cluster) && self.followed.iter().all(keeps_way)
+        let is_numbered_so = self.followed.is_empty() || self.version == cluster.matching().version();
+        is_same && is_numbered_so && self.keys.are_few(cluster) && self.followed.iter().all(keeps_way)
     }
 
     fn key(&mut self, cluster: &Cluster, row: Row) -> u32 {
@@ -241,6 +245,10 @@ impl Follower for HardOnes {
         self.spread.is_current(cluster)
     }
 
+    fn is_fixed(&self) -> bool {
+        self.spread.followed.is_empty()
+    }
+
     fn is_idle(&self, _cluster: &Cluster) -> bool {
         self.spread.followed.is_empty()
     }
@@ -274,6 +282,10 @@ struct SoftOnes {
 impl Follower for SoftOnes {
     fn is_current(&self, cluster: &Cluster) -> bool {
         self.spread.is_current(cluster)
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.spread.followed.is_empty()
     }
 
     fn is_idle(&self, _cluster: &Cluster) -> bool {

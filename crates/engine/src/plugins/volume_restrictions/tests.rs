@@ -91,7 +91,7 @@ struct Removal {
 
 impl PostFilter for Removal {
     fn help(&self, input: &PostFilterInput<'_>, _: &mut Random) -> PostFiltered {
-        for row in input.diagnosis.curable(input.order) {
+        for row in input.diagnosis.curable(input.order).iter().copied() {
             let (mut cycle, mut delta) = (input.cycle.clone(), Delta::default());
             for pod in self.pods.iter().filter(|pod| input.cycle.cluster.held(&pod.uid).unwrap().row == row) {
                 delta.remove(input.cycle.cluster, row, pod);

@@ -1,21 +1,22 @@
 //! Nodes in the same state, counted together: for a pod that only asks for room they are one node.
 //!
 //! A pod nobody has seen the like of is tried on states instead of nodes, 64 at a time, and blocks that cannot hold the
-//! best one are left out. The choice is the same as if every node had been rated: the highest total, and each
-//! of the nodes that have it as likely as any other.
+//! best one are left out: most of them, for states that are about as full lie in one block (`shelves`). The choice is
+//! the same as if every node had been rated: the highest total, and each of the nodes that have it as likely as any
+//! other.
 
 use fearless_simd::Level;
 use koord_api::resource::ResourceId;
 
 use super::super::Framework;
-use super::arithmetic::{Amounts, Ask, Block, Bounds, LANES, Lane, is_exact};
-use super::assess::{Assessor, Fused};
+use super::arithmetic::{Amounts, Ask, Block, Bounds, LANES, Lane};
+use super::assess::Assessor;
+use super::shelves::Shelves;
 use super::standing::Outcome;
 use crate::cluster::{Cluster, Columns, Row};
 use crate::framework::{Cycle, NodeView, Sieve, Status};
 use crate::hash::QuickMap;
 use crate::number::nearest;
-use crate::pod::Class;
 use crate::random::Random;
 
 /// Every node by its state.
@@ -23,15 +24,18 @@ pub(super) struct Alike {
     level: Level,
     read_to: u64,
     ids: QuickMap<Key, u32>,
+    /// By number: 64 for each block, used or not.
     states: Vec<State>,
     blocks: Vec<Block>,
     summaries: Vec<Summary>,
-    free: Vec<u32>,
+    /// Blocks that are used, by how full their states are.
+    shelves: Shelves,
     /// Per row: its state and its place there.
     places: Vec<Option<(u32, u32)>>,
     /// Rows left out of one search.
     aside: Vec<Row>,
-    ties: Vec<u32>,
+    /// The best states, and how many rows each has.
+    ties: Vec<(u32, usize)>,
     open: Vec<(f64, usize)>,
 }
 
@@ -64,6 +68,8 @@ struct Summary {
     odd: usize,
     /// States that have taints or are cordoned.
     marked: usize,
+    /// A bit for each lane that has a state.
+    used: u64,
     is_stale: bool,
 }
 
@@ -76,7 +82,7 @@ impl Default for Alike {
             states: Vec::new(),
             blocks: Vec::new(),
             summaries: Vec::new(),
-            free: Vec::new(),
+            shelves: Shelves::default(),
             places: Vec::new(),
             aside: Vec::new(),
             ties: Vec::new(),
@@ -110,6 +116,17 @@ impl Key {
         }
     }
 
+    /// How full nodes in this state are: states that are near each other get totals near each other. Those that have
+    /// less memory left than cpu come after all others, for what pods ask of the scarcer one decides.
+    fn fullness(&self) -> f64 {
+        if !self.amounts().are_regular() {
+            return 0.0;
+        }
+        let share = |at: usize| nearest(self.nonzero[at]) / nearest(self.allocatable[at]);
+        let (cpu, memory) = (share(0).min(1.0), share(1).min(1.0));
+        if cpu >= memory { cpu } else { 2.0 + memory }
+    }
+
     fn storage_free(&self) -> i64 {
         self.allocatable[2].saturating_sub(self.requested[2])
     }
@@ -130,7 +147,7 @@ impl Alike {
         for row in std::mem::take(&mut self.aside) {
             self.regroup(&cluster.columns, row);
         }
-        match log.since(self.read_to) {
+        match log.since(self.read_to).filter(|_| !self.shelves.are_sparse(self.ids.len())) {
             Some(changed) => changed.for_each(|row| self.regroup(&cluster.columns, row)),
             None => {
                 *self = Alike { level: self.level, ..Alike::default() };
@@ -145,13 +162,9 @@ impl Alike {
         self
     }
 
-    /// Numbers of states are below this.
-    pub(super) fn state_count(&self) -> usize {
-        self.states.len()
-    }
-
-    pub(super) fn state_of(&self, row: Row) -> Option<usize> {
-        self.places.get(row.index()).copied().flatten().map(|(state, _)| index(state))
+    /// Rows in the same state, state by state: every node, once.
+    pub(super) fn alike_rows(&self) -> impl Iterator<Item = &[Row]> {
+        self.states.iter().map(|state| state.rows.as_slice()).filter(|rows| !rows.is_empty())
     }
 
     fn regroup(&mut self, columns: &Columns, row: Row) {
@@ -183,18 +196,18 @@ impl Alike {
             self.places[moved.index()] = Some((state, at));
         }
         let (block, lane) = (index(state) / LANES, index(state) % LANES);
-        let summary = &mut self.summaries[block];
+        let (rows, summary) = (&mut self.blocks[block].rows[lane], &mut self.summaries[block]);
+        *rows = left.rows.len();
         let Some(key) = left.key else { return };
-        let is_counted = !left.is_odd && key.has_room_for_pods();
-        summary.rows -= usize::from(is_counted);
+        summary.rows -= usize::from(!left.is_odd && key.has_room_for_pods());
         if left.rows.is_empty() {
-            summary.odd -= usize::from(left.is_odd);
-            summary.marked -= usize::from(key.is_marked());
-            summary.is_stale |= is_counted;
+            summary.forget(&key, 0, lane);
             self.blocks[block].clear(lane);
             self.ids.remove(&key);
             left.key = None;
-            self.free.push(state);
+            if summary.used == 0 {
+                self.shelves.remove(block);
+            }
         }
     }
 
@@ -206,32 +219,89 @@ impl Alike {
         let state = &mut self.states[index(id)];
         let at = u32::try_from(state.rows.len()).expect("fewer than 2^32 nodes");
         state.rows.push(row);
+        self.blocks[index(id) / LANES].rows[index(id) % LANES] = state.rows.len();
         let is_counted = !state.is_odd && key.has_room_for_pods();
         self.summaries[index(id) / LANES].rows += usize::from(is_counted);
         (id, at)
     }
 
     fn new_state(&mut self, key: Key) -> u32 {
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.states.push(State::default());
-            u32::try_from(self.states.len() - 1).expect("fewer states than nodes")
-        });
-        let (block, lane) = (index(id) / LANES, index(id) % LANES);
-        if self.blocks.len() <= block {
-            self.blocks.push(Block::default());
-            self.summaries.push(Summary::default());
+        let fullness = key.fullness();
+        let mut block = self.shelves.find(fullness);
+        if self.summaries.get(block).is_some_and(|summary| summary.used == u64::MAX) {
+            self.split(block);
+            block = self.shelves.find(fullness);
         }
+        self.make_room(block);
+        let lane = index(self.summaries[block].used.trailing_ones());
+        let id = u32::try_from(block * LANES + lane).expect("fewer than 2^32 states");
+        self.put(id, key, Vec::new());
+        self.ids.insert(key, id);
+        id
+    }
+
+    /// Makes sure that a block is there.
+    fn make_room(&mut self, block: usize) {
+        if self.blocks.len() <= block {
+            self.blocks.resize(block + 1, Block::default());
+            self.summaries.resize(block + 1, Summary::default());
+            self.states.resize_with((block + 1) * LANES, State::default);
+        }
+    }
+
+    /// Moves the fuller half of a block's states into another.
+    fn split(&mut self, block: usize) {
+        let states = &self.states[block * LANES..][..LANES];
+        let fullness = |state: &State| state.key.map_or(0.0, |key| key.fullness());
+        let mut lanes: Vec<(f64, usize)> = states.iter().map(fullness).zip(0..).collect();
+        lanes.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let moving = &lanes[LANES / 2..];
+        let other = self.shelves.split(block, moving[0].0);
+        self.make_room(other);
+        for (to, (_, from)) in moving.iter().enumerate() {
+            let (old, new) = (block * LANES + from, other * LANES + to);
+            let State { key, rows, .. } = std::mem::take(&mut self.states[old]);
+            let (Some(key), Ok(new)) = (key, u32::try_from(new)) else { continue };
+            self.summaries[block].forget(&key, rows.len(), *from);
+            self.blocks[block].clear(*from);
+            for row in &rows {
+                self.places[row.index()] = self.places[row.index()].map(|(_, at)| (new, at));
+            }
+            self.ids.insert(key, new);
+            self.put(new, key, rows);
+        }
+        self.summaries[block].is_stale = true;
+    }
+
+    /// Puts a state where nobody is.
+    fn put(&mut self, id: u32, key: Key, rows: Vec<Row>) {
+        let (block, lane) = (index(id) / LANES, index(id) % LANES);
         let (state, summary) = (&mut self.states[index(id)], &mut self.summaries[block]);
-        state.key = Some(key);
-        state.is_odd = !key.amounts().are_regular() || key.overdrawn != [0, 0];
+        let count = rows.len();
+        let is_odd = !key.amounts().are_regular() || key.overdrawn != [0, 0];
+        *state = State { key: Some(key), rows, is_odd };
+        summary.used |= 1 << lane;
         summary.odd += usize::from(state.is_odd);
         summary.marked += usize::from(key.is_marked());
+        self.blocks[block].rows[lane] = count;
         if !state.is_odd && key.has_room_for_pods() {
+            summary.rows += count;
             self.blocks[block].set(lane, &key.amounts());
             summary.bounds.include(&self.blocks[block], lane);
         }
-        self.ids.insert(key, id);
-        id
+    }
+}
+
+impl Summary {
+    /// A state goes with all its rows; bounds are worked out anew later.
+    fn forget(&mut self, key: &Key, rows: usize, lane: usize) {
+        let is_odd = !key.amounts().are_regular();
+        let is_counted = !is_odd && key.has_room_for_pods();
+        self.rows -= if is_counted { rows } else { 0 };
+        self.odd -= usize::from(is_odd);
+        self.marked -= usize::from(key.is_marked());
+        self.used &= !(1 << lane);
+        self.is_stale |= is_counted;
     }
 }
 
@@ -301,12 +371,14 @@ impl<'a> Search<'a> {
         if self.feasible == 0 {
             return Outcome::Nobody;
         }
-        let best = || alike.ties.iter().map(|state| &alike.states[index(*state)].rows);
-        let mut drawn = random.below(best().map(Vec::len).sum());
-        for rows in best() {
-            match rows.get(drawn) {
-                Some(row) => return Outcome::Chosen { row: *row, feasible: self.feasible },
-                None => drawn -= rows.len(),
+        let mut drawn = random.below(alike.ties.iter().map(|(_, rows)| rows).sum());
+        for (state, rows) in &alike.ties {
+            match drawn.checked_sub(*rows) {
+                Some(rest) => drawn = rest,
+                None => {
+                    let row = alike.states[index(*state)].rows[drawn];
+                    return Outcome::Chosen { row, feasible: self.feasible };
+                }
             }
         }
         Outcome::Unknown
@@ -319,12 +391,12 @@ impl<'a> Search<'a> {
         let summary = alike.summaries[block];
         if summary.odd == 0 && summary.marked == 0 && self.storage == 0 {
             if !is_counted {
-                let fitting = (0..LANES).filter(|lane| totals[*lane] >= 0.0);
+                let lanes = totals.iter().zip(&alike.blocks[block].rows);
                 self.feasible +=
-                    fitting.map(|lane| alike.states[block * LANES + lane].rows.len()).sum::<usize>();
+                    lanes.filter(|(total, _)| **total >= 0.0).map(|(_, rows)| rows).sum::<usize>();
             }
             if highest >= self.best && highest >= 0.0 {
-                self.keep(&mut alike.ties, block, highest, &totals);
+                self.keep(alike, block, highest, &totals);
             }
             return;
         }
@@ -336,17 +408,18 @@ impl<'a> Search<'a> {
             self.feasible += if *total >= 0.0 { state.rows.len() } else { 0 };
         }
         if highest >= self.best && highest >= 0.0 {
-            self.keep(&mut alike.ties, block, highest, &totals);
+            self.keep(alike, block, highest, &totals);
         }
     }
 
-    fn keep(&mut self, ties: &mut Vec<u32>, block: usize, highest: f64, totals: &Lane) {
+    fn keep(&mut self, alike: &mut Alike, block: usize, highest: f64, totals: &Lane) {
         if highest > self.best {
-            ties.clear();
+            alike.ties.clear();
             self.best = highest;
         }
-        let lanes = totals.iter().enumerate().filter(|(_, total)| **total == highest);
-        ties.extend(lanes.filter_map(|(lane, _)| u32::try_from(block * LANES + lane).ok()));
+        let states = (u32::try_from(block * LANES).unwrap_or(0)..).zip(&alike.blocks[block].rows);
+        let best = states.zip(totals).filter(|(_, total)| **total == highest);
+        alike.ties.extend(best.map(|((state, rows), _)| (state, *rows)));
     }
 
     /// The total of a state that is not like others, by the plugins' own code; -1 when it is refused.
@@ -379,45 +452,22 @@ impl<'a> Search<'a> {
     /// Every verdict on the rows there are, once nobody passed.
     pub(super) fn refusals(&mut self, alike: &Alike) -> Sieve {
         let mut samples: Vec<Row> = Vec::new();
-        let mut rejected = Vec::with_capacity(alike.places.len());
+        let (mut rejected, mut numbers) = (Vec::with_capacity(alike.places.len()), Vec::new());
         for state in alike.states.iter().filter(|state| state.key.is_some()) {
             let Some(row) = state.rows.first() else { continue };
             let Some(number) = self.assessor.refusal(self.framework, self.cycle, *row) else { continue };
             if samples.len() <= index(number) {
                 samples.resize(index(number) + 1, *row);
             }
-            rejected.extend(state.rows.iter().map(|row| (*row, number)));
+            rejected.extend_from_slice(&state.rows);
+            numbers.resize(rejected.len(), number);
         }
         let told = |(at, row): (usize, &Row)| {
             self.assessor.told(self.framework, self.cycle, *row, u32::try_from(at).unwrap_or(0))
         };
         let statuses: Vec<Status> = samples.iter().enumerate().map(told).collect();
-        Sieve::of_verdicts(statuses, rejected)
+        Sieve::of_verdicts(statuses, rejected, numbers)
     }
-}
-
-/// What pods of a class ask for; none when the amounts are too large to be computed with.
-pub(super) fn ask(class: &Class, fused: Fused) -> Option<Ask> {
-    let requests = &class.requests;
-    let (cpu, memory) = (requests.amounts.get(ResourceId::CPU), requests.amounts.get(ResourceId::MEMORY));
-    let (nonzero_cpu, nonzero_memory) = (requests.scored_cpu_milli, requests.scored_memory);
-    if ![cpu, memory, nonzero_cpu, nonzero_memory].into_iter().all(is_exact) {
-        return None;
-    }
-    // What is not asked for fits even where more is taken than there is.
-    let floor = |amount: i64| if amount > 0 { nearest(amount) } else { f64::MIN };
-    Some(Ask {
-        cpu_floor: floor(cpu),
-        memory_floor: floor(memory),
-        cpu: nearest(cpu),
-        memory: nearest(memory),
-        nonzero_cpu: nearest(nonzero_cpu),
-        nonzero_memory: nearest(nonzero_memory),
-        least_weight: nearest(fused.least_weight),
-        cpu_weight: nearest(fused.cpu_weight),
-        memory_weight: nearest(fused.memory_weight),
-        balanced_weight: nearest(fused.balanced_weight),
-    })
 }
 
 fn index(number: u32) -> usize {

@@ -34,6 +34,8 @@ pub(super) struct Block {
     used_memory: Lane,
     nonzero_cpu: Lane,
     nonzero_memory: Lane,
+    /// Nodes in each state.
+    pub(super) rows: [usize; LANES],
 }
 
 /// What is known of all states in a block.
@@ -97,6 +99,16 @@ impl Amounts {
     }
 }
 
+impl Ask {
+    /// The total of one state that is regular; -1 where the pod does not fit.
+    pub(super) fn total(&self, amounts: &Amounts) -> f64 {
+        let there = [nearest(amounts.allocatable_cpu), nearest(amounts.allocatable_memory)];
+        let used = [nearest(amounts.used_cpu), nearest(amounts.used_memory)];
+        let nonzero = [nearest(amounts.nonzero_cpu), nearest(amounts.nonzero_memory)];
+        one(self, [there[0] - used[0], there[1] - used[1]], there, used, nonzero)
+    }
+}
+
 impl Default for Block {
     fn default() -> Block {
         Block {
@@ -108,6 +120,7 @@ impl Default for Block {
             used_memory: [0.0; LANES],
             nonzero_cpu: [0.0; LANES],
             nonzero_memory: [0.0; LANES],
+            rows: [0; LANES],
         }
     }
 }
@@ -221,18 +234,14 @@ impl Bounds {
 // Inlined into code compiled for each instruction set.
 #[inline(always)]
 fn rate(block: &Block, ask: &Ask, totals: &mut Lane) -> f64 {
-    let weights = if ask.least_weight > 0.0 { ask.cpu_weight + ask.memory_weight } else { 1.0 };
     for (at, total) in totals.iter_mut().enumerate() {
-        let (cpu, memory) = (block.allocatable_cpu[at], block.allocatable_memory[at]);
-        let fits = (block.free_cpu[at] >= ask.cpu_floor) & (block.free_memory[at] >= ask.memory_floor);
-        let cpu_left = percent_left(cpu, block.nonzero_cpu[at] + ask.nonzero_cpu);
-        let memory_left = percent_left(memory, block.nonzero_memory[at] + ask.nonzero_memory);
-        let least = ((cpu_left * ask.cpu_weight + memory_left * ask.memory_weight) / weights).floor();
-        let cpu_share = share(block.used_cpu[at] + ask.cpu, cpu);
-        let memory_share = share(block.used_memory[at] + ask.memory, memory);
-        let balanced = ((1.0 - ((cpu_share - memory_share) / 2.0).abs()) * 100.0).floor();
-        let sum = least * ask.least_weight + balanced * ask.balanced_weight;
-        *total = if fits { sum } else { -1.0 };
+        *total = one(
+            ask,
+            [block.free_cpu[at], block.free_memory[at]],
+            [block.allocatable_cpu[at], block.allocatable_memory[at]],
+            [block.used_cpu[at], block.used_memory[at]],
+            [block.nonzero_cpu[at], block.nonzero_memory[at]],
+        );
     }
     let mut highest = [-1.0f64; 8];
     for totals in totals.chunks_exact(8) {
@@ -241,6 +250,21 @@ fn rate(block: &Block, ask: &Ask, totals: &mut Lane) -> f64 {
         }
     }
     highest.iter().copied().fold(-1.0, f64::max)
+}
+
+/// One state, by what there is, what is taken and what scoring counts, of cpu and memory each.
+#[inline(always)]
+fn one(ask: &Ask, free: [f64; 2], there: [f64; 2], used: [f64; 2], nonzero: [f64; 2]) -> f64 {
+    let weights = if ask.least_weight > 0.0 { ask.cpu_weight + ask.memory_weight } else { 1.0 };
+    let fits = (free[0] >= ask.cpu_floor) & (free[1] >= ask.memory_floor);
+    let cpu_left = percent_left(there[0], nonzero[0] + ask.nonzero_cpu);
+    let memory_left = percent_left(there[1], nonzero[1] + ask.nonzero_memory);
+    let least = ((cpu_left * ask.cpu_weight + memory_left * ask.memory_weight) / weights).floor();
+    let cpu_share = share(used[0] + ask.cpu, there[0]);
+    let memory_share = share(used[1] + ask.memory, there[1]);
+    let balanced = ((1.0 - ((cpu_share - memory_share) / 2.0).abs()) * 100.0).floor();
+    let sum = least * ask.least_weight + balanced * ask.balanced_weight;
+    if fits { sum } else { -1.0 }
 }
 
 #[inline(always)]

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use koord_api::resource::ResourceId;
 
 use super::super::Framework;
-use crate::cluster::{Cluster, Row};
+use super::arithmetic::{Amounts, Ask, is_exact};
+use crate::cluster::{Cluster, Columns, Row};
 use crate::framework::parts::{ColumnScore, FilterPart, Formula, Judge, Normal, Rate, Room, ScorePart};
 use crate::framework::{Cycle, NodeView, Status};
 use crate::hash::QuickMap;
+use crate::number::{nearest, truncated};
 use crate::pod::Class;
 
 /// Filters and scores of one class. Numbers of plugins are places in the framework's lists.
@@ -23,10 +25,27 @@ pub(super) struct Assessor {
     /// Scores of the row alone that are normalised over all feasible nodes.
     pub(super) raws: Vec<Raw>,
     pub(super) raters: Vec<(Box<dyn Rate>, i64)>,
+    /// Judges and raters that have nothing to say, unless they are no longer current.
+    fixed: Vec<Fixed>,
+    /// Room and scores of the row alone in one go, where they are the usual ones.
+    lean: Option<Lean>,
     verdicts: Verdicts,
     /// Of the taint sets that numbers below stand for.
     taints_version: u64,
     is_of_rows: bool,
+}
+
+/// Kept only to be asked whether it is current.
+enum Fixed {
+    Judge(Box<dyn Judge>),
+    Rate(Box<dyn Rate>),
+}
+
+/// The usual checks and scores.
+struct Lean {
+    ask: Ask,
+    /// Nothing is asked for when zero.
+    storage: i64,
 }
 
 /// A filter that looks at the row alone.
@@ -54,13 +73,13 @@ pub(super) struct Verdicts {
     codes: QuickMap<(usize, u64), u32>,
 }
 
-/// What fused arithmetic needs to know of a class that only asks for room.
+/// How the usual scores are weighed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Fused {
-    pub(super) least_weight: i64,
-    pub(super) cpu_weight: i64,
-    pub(super) memory_weight: i64,
-    pub(super) balanced_weight: i64,
+struct Fused {
+    least_weight: i64,
+    cpu_weight: i64,
+    memory_weight: i64,
+    balanced_weight: i64,
 }
 
 impl Assessor {
@@ -80,6 +99,8 @@ impl Assessor {
             finals: Vec::new(),
             raws: Vec::new(),
             raters: Vec::new(),
+            fixed: Vec::new(),
+            lean: None,
             verdicts: Verdicts::default(),
             taints_version: cluster.taint_sets().version(),
             is_of_rows: true,
@@ -88,6 +109,10 @@ impl Assessor {
             let Some(plugin) = hooks.filter.as_ref().filter(|_| skipped >> at & 1 == 0) else { continue };
             let check = match plugin.part(cluster, class) {
                 FilterPart::Nothing => continue,
+                FilterPart::Tracked(judge) if judge.is_fixed() => {
+                    assessor.fixed.push(Fixed::Judge(judge));
+                    continue;
+                }
                 FilterPart::Tracked(judge) => {
                     assessor.judges.push((at, judge));
                     continue;
@@ -104,8 +129,9 @@ impl Assessor {
                 false => assessor.late.push((at, check)),
             }
         }
-        assessor.is_of_rows = assessor.judges.iter().all(|(_, judge)| judge.is_idle(cluster));
+        assessor.is_of_rows = assessor.judges.is_empty();
         assessor.add_scores(framework, cluster, class)?;
+        assessor.lean = assessor.lean(class);
         Some(assessor)
     }
 
@@ -119,6 +145,7 @@ impl Assessor {
                 ScorePart::Row(Normal::Final) => self.finals.push((at, *weight)),
                 ScorePart::Row(normal) => self.raws.push(raw(normal, None)),
                 ScorePart::Taints(normal) => self.raws.push(raw(normal, Some(QuickMap::default()))),
+                ScorePart::Tracked(rater) if rater.is_fixed() => self.fixed.push(Fixed::Rate(rater)),
                 ScorePart::Tracked(rater) => self.raters.push((rater, *weight)),
                 ScorePart::Opaque => return None,
             }
@@ -130,6 +157,10 @@ impl Assessor {
     pub(super) fn is_current(&self, cluster: &Cluster) -> bool {
         self.judges.iter().all(|(_, judge)| judge.is_current(cluster))
             && self.raters.iter().all(|(rater, _)| rater.is_current(cluster))
+            && self.fixed.iter().all(|fixed| match fixed {
+                Fixed::Judge(judge) => judge.is_current(cluster),
+                Fixed::Rate(rater) => rater.is_current(cluster),
+            })
     }
 
     /// Whether verdicts depend on more than rows at the moment.
@@ -229,6 +260,13 @@ impl Assessor {
         self.raters.iter_mut().for_each(|(rater, _)| rater.forget(row));
     }
 
+    /// Whether, at the moment, rows with the same taints have the same key.
+    pub(super) fn has_keys_of_taints(&self, cluster: &Cluster) -> bool {
+        self.judges.iter().all(|(_, judge)| judge.is_uniform(cluster))
+            && self.raters.iter().all(|(rater, _)| rater.is_uniform(cluster))
+            && self.raws.iter().all(|raw| raw.by_taints.is_some())
+    }
+
     /// Whether what rows say by themselves is the same for nodes in the same state.
     pub(super) fn is_of_states(&self) -> bool {
         let is_common = |id: &ResourceId| {
@@ -245,14 +283,18 @@ impl Assessor {
             && self.columns.iter().all(|(_, score, _)| score.formula() != Formula::Own)
     }
 
-    /// How totals are computed when nothing but room counts for the class at the moment.
-    pub(super) fn fused(&self, cluster: &Cluster) -> Option<Fused> {
-        let is_idle = self.is_of_states()
-            && self.raws.iter().all(|raw| raw.by_taints.is_some())
+    /// What pods of the class ask of states, when nothing but room counts for them at the moment.
+    pub(super) fn ask(&self, cluster: &Cluster) -> Option<Ask> {
+        let is_idle = self.raws.iter().all(|raw| raw.by_taints.is_some())
             && self.judges.iter().all(|(_, judge)| judge.is_idle(cluster))
             && self.raters.iter().all(|(rater, _)| rater.is_idle(cluster));
+        self.lean.as_ref().filter(|_| is_idle).map(|lean| lean.ask)
+    }
+
+    /// Room and scores in one go; none when there is more to them, or amounts are too large to be computed with.
+    fn lean(&self, class: &Class) -> Option<Lean> {
         let has_room = self.checks.iter().any(|(_, check)| matches!(check, Check::Room(_)));
-        if !is_idle || !has_room {
+        if !has_room || !self.is_of_states() {
             return None;
         }
         let mut fused = Fused::default();
@@ -268,7 +310,29 @@ impl Assessor {
             }
         }
         let weights = [fused.least_weight, fused.balanced_weight, fused.cpu_weight, fused.memory_weight];
-        weights.iter().all(|weight| (0..=Fused::WEIGHT_MAX).contains(weight)).then_some(fused)
+        let are_small = weights.iter().all(|weight| (0..=Fused::WEIGHT_MAX).contains(weight));
+        let ask = ask(class, fused).filter(|_| are_small)?;
+        Some(Lean { ask, storage: class.requests.amounts.get(ResourceId::EPHEMERAL_STORAGE).max(0) })
+    }
+
+    /// The sum of scores of a row that passes, if that can be told in one go.
+    pub(super) fn quick_base(&self, columns: &Columns, row: Row) -> Option<i64> {
+        let (lean, at) = (self.lean.as_ref()?, row.index());
+        let is_suspect = columns.taint_set[at] != 0 || columns.is_unschedulable[at];
+        let is_short = lean.storage > columns.storage.free(row) && lean.storage > 0;
+        if is_suspect || is_short || columns.pods.free(row) < 1 {
+            return None;
+        }
+        let amounts = Amounts {
+            allocatable_cpu: columns.cpu.allocatable[at],
+            allocatable_memory: columns.memory.allocatable[at],
+            used_cpu: columns.cpu.requested[at],
+            used_memory: columns.memory.requested[at],
+            nonzero_cpu: columns.nonzero_cpu[at],
+            nonzero_memory: columns.nonzero_memory[at],
+        };
+        let total = amounts.are_regular().then(|| lean.ask.total(&amounts))?;
+        (total >= 0.0).then(|| truncated(total))
     }
 
     /// A verdict that is told later, by its text.
@@ -288,6 +352,30 @@ impl Assessor {
         let again = checks.into_iter().find_map(|(plugin, _)| asked(framework, *plugin, cycle, row));
         again.filter(|status| status.reads_like(known)).unwrap_or_else(|| known.clone())
     }
+}
+
+/// What pods of a class ask for; none when the amounts are too large to be computed with.
+fn ask(class: &Class, fused: Fused) -> Option<Ask> {
+    let requests = &class.requests;
+    let (cpu, memory) = (requests.amounts.get(ResourceId::CPU), requests.amounts.get(ResourceId::MEMORY));
+    let (nonzero_cpu, nonzero_memory) = (requests.scored_cpu_milli, requests.scored_memory);
+    if ![cpu, memory, nonzero_cpu, nonzero_memory].into_iter().all(is_exact) {
+        return None;
+    }
+    // What is not asked for fits even where more is taken than there is.
+    let floor = |amount: i64| if amount > 0 { nearest(amount) } else { f64::MIN };
+    Some(Ask {
+        cpu_floor: floor(cpu),
+        memory_floor: floor(memory),
+        cpu: nearest(cpu),
+        memory: nearest(memory),
+        nonzero_cpu: nearest(nonzero_cpu),
+        nonzero_memory: nearest(nonzero_memory),
+        least_weight: nearest(fused.least_weight),
+        cpu_weight: nearest(fused.cpu_weight),
+        memory_weight: nearest(fused.memory_weight),
+        balanced_weight: nearest(fused.balanced_weight),
+    })
 }
 
 impl Check {

@@ -174,8 +174,7 @@ impl Standing {
                 let mut last = None;
                 for row in once.into_iter().chain(promised).chain(own).chain(changed) {
                     if last.replace(row) != Some(row) {
-                        let found = self.find(look, row);
-                        self.settle(look, row, found);
+                        self.look_at(look, row);
                     }
                 }
             }
@@ -190,17 +189,41 @@ impl Standing {
     fn look_at_all(&mut self, look: &mut Look<'_, '_, '_>) {
         let rows = look.cycle.cluster.columns.rows();
         self.rows.resize(rows, GONE);
-        // Nodes in the same state are found the same.
-        let states = look.states.filter(|_| self.assessor.is_of_states());
-        let mut known = vec![None; states.map_or(0, Alike::state_count)];
-        for row in (0..rows).map(Row::from_index) {
-            let state = states.and_then(|states| states.state_of(row));
-            let is_special = look.promises.matter_to(row) || self.see(look, row);
-            let found = match state.filter(|_| !is_special) {
-                None => self.find_seen(look, row),
-                Some(state) => *known[state].get_or_insert_with(|| self.find_seen(look, row)),
-            };
-            self.settle(look, row, found);
+        match look.states.filter(|_| self.assessor.is_of_states()) {
+            None => (0..rows).map(Row::from_index).for_each(|row| self.look_at(look, row)),
+            Some(states) => states.alike_rows().for_each(|rows| self.look_at_alike(look, rows)),
+        }
+    }
+
+    fn look_at(&mut self, look: &mut Look<'_, '_, '_>, row: Row) {
+        let found = self.find(look, row);
+        self.settle(look, row, found);
+    }
+
+    /// Looks for the first time at rows that are in the same state, and so are found the same.
+    fn look_at_alike(&mut self, look: &mut Look<'_, '_, '_>, rows: &[Row]) {
+        let (nominated, rows) = (look.promises.nominated, rows.iter().copied());
+        let (framework, cycle, is_restored) = (look.framework, look.cycle, self.is_restored);
+        // Rows that are promised, or that look different to the pod, are looked at one by one.
+        let is_special = |row: &Row| {
+            nominated.is_promised(*row)
+                || is_restored && restored::seen(&framework.restores, cycle, *row).is_some()
+        };
+        rows.clone().filter(is_special).for_each(|row| self.look_at(look, row));
+        let mut rows = rows.filter(|row| !is_special(row));
+        let Some(first) = rows.next() else { return };
+        let found = self.find(look, first);
+        self.settle(look, first, found);
+        if !self.assessor.has_keys_of_taints(look.cycle.cluster) {
+            return rows.for_each(|row| self.settle(look, row, found));
+        }
+        // Nothing else makes a difference between them: they belong together.
+        let Place { base, group, standing, .. } = self.rows[first.index()];
+        match standing {
+            Stand::Passed => self.put_in(rows, group, base),
+            Stand::Refused(number) => rows.for_each(|row| self.refuse(row, number)),
+            Stand::RefusedLate(_) => rows.for_each(|row| self.settle(look, row, found)),
+            Stand::Gone => {}
         }
     }
 
@@ -250,7 +273,10 @@ impl Standing {
             let node = NodeView::supposing(cycle.cluster, row, seen);
             return self.assessor.base_seen(framework, cycle, &node).map_or(Found::Broken, Found::Passed);
         }
-        let is_promised = self.assessor.is_of_rows() && promises.matter_to(row);
+        let is_promised = promises.matter_to(row) && self.assessor.is_of_rows();
+        if !is_promised && let Some(base) = self.assessor.quick_base(&cycle.cluster.columns, row) {
+            return Found::Passed(base);
+        }
         if is_promised && promises.own_row == Some(row) {
             self.judged_once.push(row);
         }
@@ -303,7 +329,7 @@ impl Standing {
                 };
                 self.assessor.raw_key(look.framework, look.cycle, &node, &mut key);
                 let group = self.group_of(&key);
-                self.put_in(row, group, base);
+                self.put_in([row], group, base);
             }
         }
         self.scratch.key = key;
@@ -333,13 +359,15 @@ impl Standing {
         id
     }
 
-    fn put_in(&mut self, row: Row, group: u32, base: i64) {
+    fn put_in(&mut self, rows: impl IntoIterator<Item = Row>, group: u32, base: i64) {
         let kept = &mut self.groups[index(group)];
-        kept.rows += 1;
         let stack = kept.stacks.entry(base).or_default();
-        let at = u32::try_from(stack.len()).expect("fewer than 2^32 nodes");
-        stack.push(row);
-        self.rows[row.index()] = Place { base, group, at, standing: Stand::Passed };
+        for row in rows {
+            kept.rows += 1;
+            let at = u32::try_from(stack.len()).expect("fewer than 2^32 nodes");
+            stack.push(row);
+            self.rows[row.index()] = Place { base, group, at, standing: Stand::Passed };
+        }
     }
 
     /// Takes a row from where it is kept.
@@ -456,9 +484,15 @@ impl Standing {
 
     /// Every verdict, once nobody passed. The cycle has been prepared for all filters.
     pub(super) fn refusals(&mut self, framework: &Framework, cycle: &Cycle<'_>, order: &[Row]) -> Sieve {
+        let one = self.refused.iter().position(|rows| *rows > 0 && *rows == order.len());
+        if let (Some(number), [first, ..]) = (one, order) {
+            let number = u32::try_from(number).unwrap_or(0);
+            let status = self.assessor.told(framework, cycle, *first, number);
+            return Sieve::of_one_verdict(status, order.to_vec());
+        }
         let by_group = self.group_verdicts(framework, cycle);
         let mut samples: Vec<Option<Row>> = Vec::new();
-        let mut rejected = Vec::with_capacity(order.len());
+        let (mut rejected, mut numbers) = (Vec::with_capacity(order.len()), Vec::with_capacity(order.len()));
         for row in order {
             let Some(place) = self.rows.get(row.index()) else { continue };
             let number = match place.standing {
@@ -471,7 +505,8 @@ impl Standing {
                 samples.resize(index(number) + 1, None);
             }
             samples[index(number)].get_or_insert(*row);
-            rejected.push((*row, number));
+            rejected.push(*row);
+            numbers.push(number);
         }
         samples.resize(self.assessor.statuses().len(), None);
         let told = |(at, sample): (usize, &Option<Row>)| match sample {
@@ -479,7 +514,7 @@ impl Standing {
             None => self.assessor.statuses()[at].clone(),
         };
         let statuses = samples.iter().enumerate().map(told).collect();
-        Sieve::of_verdicts(statuses, rejected)
+        Sieve::of_verdicts(statuses, rejected, numbers)
     }
 
     /// The verdict on each group that judges refuse.

@@ -4,6 +4,7 @@ use koord_api::annotation::gang::MatchPolicy;
 use koord_api::annotation::load_aware::AggregationType;
 use koord_api::duration::GoDuration;
 use koord_api::gate::Component;
+use koord_engine::plugins::taint_toleration::Wording;
 use koord_engine::profile::args::{Allocation, CpuBindDefault};
 
 use super::*;
@@ -321,6 +322,11 @@ fn score_only_plugins_and_hints() {
         "[resources[cpu].type: Unsupported value: \"X\": supported values: \"LeastAllocated\", \"MostAllocated\", \
          resources[cpu].weight: Invalid value: 0: must be greater than 0]"
     );
+    let wording = |args| check("TaintToleration", args).map(|args| args.taint_toleration.wording);
+    assert_eq!(wording("{}"), Ok(Wording::Plain));
+    assert_eq!(wording("{wording: Named}"), Ok(Wording::Named));
+    let want = "wording: Unsupported value: \"named\": supported values: \"Named\", \"Plain\"";
+    assert_eq!(wording("{wording: named}"), Err(want.to_owned()));
     let scarce = check("ScarceResourceAvoidance", "{resources: [a.b/c]}").unwrap();
     assert_eq!(scarce.scarce_resource_avoidance.resources, ["a.b/c"]);
     assert_eq!(check("SchedulingHint", "{maxHintNodes: 7}").unwrap().scheduling_hint.max_hint_nodes, 7);

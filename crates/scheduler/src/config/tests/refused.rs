@@ -548,3 +548,54 @@ fn gates_open_arguments() {
         "profiles[0].pluginConfig[0].args.filterTimeout: Forbidden: DRASchedulingFilterTimeout feature gate is disabled",
     );
 }
+
+/// Every line of what Koordinator ships with another value: read or refused in words, never more than that.
+#[test]
+fn values_of_any_kind_are_taken_or_refused() {
+    let shipped = include_str!("../builtin.yaml");
+    let values = [
+        "-1",
+        "9223372036854775808",
+        "1e400",
+        "odd",
+        "[]",
+        "{}",
+        "[1]",
+        "{a: 1}",
+        "null",
+        "\"\"",
+        "2024-01-01",
+    ];
+    let (mut taken, mut refused) = (0, 0);
+    for (at, line) in shipped.lines().enumerate() {
+        let Some((field, _)) = line.split_once(": ").or_else(|| line.strip_suffix(':').map(|f| (f, "")))
+        else {
+            continue;
+        };
+        for value in values {
+            let mut lines: Vec<String> = shipped.lines().map(str::to_owned).collect();
+            lines[at] = format!("{field}: {value}");
+            match read(&lines.join("\n")) {
+                Ok(_) => taken += 1,
+                Err(error) => {
+                    assert!(!error.message.is_empty(), "line {}: {field}: {value}", at + 1);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(taken > 0 && refused > 500, "{taken} were taken, {refused} refused");
+}
+
+#[test]
+fn arguments_of_no_known_kind_are_refused_for_every_plugin() {
+    for plugin in koord_engine::profile::plugins::PLUGINS {
+        for args in ["{noSuchField: 1}", "[1]", "text", "7"] {
+            let result = with_args(plugin.name, args);
+            // Plugins without arguments take none.
+            let error = result.err().map(|error| error.message).unwrap_or_default();
+            let is_named = error.contains(plugin.name) || error.contains("args") || error.is_empty();
+            assert!(is_named, "{} with {args}: {error}", plugin.name);
+        }
+    }
+}
