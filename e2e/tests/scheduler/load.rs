@@ -11,7 +11,7 @@ use crate::cluster::{Place, eventually};
 use crate::ours::Ours;
 use crate::{all_placed, create, make_nodes, placed, pod};
 
-const PLUGINS: &str = "plugins: {multiPoint: {enabled: [{name: LoadAwareScheduling, weight: 1}]}}";
+const PLUGINS: &str = "{multiPoint: {enabled: [{name: LoadAwareScheduling, weight: 1}]}}";
 
 /// Reports what a node uses, as koordlet does.
 async fn measure(place: &Place, node: &str, cpu: &str) -> Result<()> {

@@ -126,7 +126,7 @@ async fn everything_is_bound(place: &Place) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let recording = folder.path().join("recording");
     let flag = format!("--record={}", recording.display());
-    let ours = Ours::start_with(place, "many", "lease-many", "", &[flag]).await?;
+    let ours = Ours::start_with(place, "many", "lease-many", "{}", &[flag]).await?;
     create(place, (0..PODS).map(|number| pod(&format!("many-{number}"), "many", "many", "200m", None)))
         .await?;
     let by_node = all_placed(place, "many", PODS).await?;

@@ -34,22 +34,22 @@ impl Ours {
     /// Schedules pods that ask for `name`, while it holds `lease`: for so long that no busy machine loses it. Who is
     /// to take over from one that crashed needs [`Place::end_lease`].
     pub(crate) async fn start(place: &Place, name: &str, lease: &str) -> Result<Ours> {
-        Ours::start_with(place, name, lease, "", &[]).await
+        Ours::start_with(place, name, lease, "{}", &[]).await
     }
 
-    /// The same with more in its profile, as YAML within braces, and with more flags.
+    /// The same with more plugins, as configuration files write them, and with more flags.
     pub(crate) async fn start_with(
         place: &Place,
         name: &str,
         lease: &str,
-        profile: &str,
+        plugins: &str,
         more: &[String],
     ) -> Result<Ours> {
         let text = format!(
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
              leaderElection: {{leaderElect: true, leaseDuration: 60s, renewDeadline: 45s, retryPeriod: 500ms, \
              resourceName: {lease}, resourceNamespace: kube-system}}\n\
-             clientConnection: {{qps: -1}}\nprofiles: [{{schedulerName: {name}, {profile}}}]\n"
+             clientConnection: {{qps: -1}}\nprofiles: [{{schedulerName: {name}, plugins: {plugins}}}]\n"
         );
         let words =
             ["--port=0".to_owned(), "--secure-port=0".to_owned()].into_iter().chain(more.iter().cloned());

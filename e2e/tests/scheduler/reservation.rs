@@ -136,7 +136,7 @@ impl<'p> Scene<'p> {
 }
 
 /// What a profile needs beyond Kubernetes' own plugins.
-const PLUGINS: &str = "plugins: {preFilter: {enabled: [{name: Reservation}]}, filter: {enabled: [{name: Reservation}]}, \
+const PLUGINS: &str = "{preFilter: {enabled: [{name: Reservation}]}, filter: {enabled: [{name: Reservation}]}, \
     postFilter: {disabled: [{name: '*'}], enabled: [{name: Reservation}, {name: DefaultPreemption}]}, \
     preScore: {enabled: [{name: Reservation}]}, score: {enabled: [{name: Reservation, weight: 5000}]}, \
     reserve: {enabled: [{name: Reservation}]}, preBind: {enabled: [{name: Reservation}]}, \

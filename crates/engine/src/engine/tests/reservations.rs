@@ -26,6 +26,8 @@ fn lab() -> Lab {
     ] {
         profile.points[point].insert(0, Enabled { plugin: "Reservation", weight: 1 });
     }
+    // As Koordinator ships it: DynamicResources there would end the answer with an error of its own.
+    profile.points[Point::PostFilter].retain(|enabled| enabled.plugin != "DynamicResources");
     Lab::with(Engine::new(&Options::new(vec![profile])).unwrap())
 }
 

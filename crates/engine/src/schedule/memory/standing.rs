@@ -189,8 +189,7 @@ impl Standing {
     fn look_at_all(&mut self, look: &mut Look<'_, '_, '_>) {
         let rows = look.cycle.cluster.columns.rows();
         self.rows.resize(rows, GONE);
-        // What a pod sees of a node is worked out for the row alone.
-        match look.states.filter(|_| self.assessor.is_of_states() && !self.is_restored) {
+        match look.states.filter(|_| self.assessor.is_of_states()) {
             None => (0..rows).map(Row::from_index).for_each(|row| self.look_at(look, row)),
             Some(states) => states.alike_rows().for_each(|rows| self.look_at_alike(look, rows)),
         }
@@ -204,9 +203,14 @@ impl Standing {
     /// Looks for the first time at rows that are in the same state, and so are found the same.
     fn look_at_alike(&mut self, look: &mut Look<'_, '_, '_>, rows: &[Row]) {
         let (nominated, rows) = (look.promises.nominated, rows.iter().copied());
-        let is_promised = |row: &Row| nominated.is_promised(*row);
-        rows.clone().filter(is_promised).for_each(|row| self.look_at(look, row));
-        let mut rows = rows.filter(|row| !is_promised(row));
+        let (framework, cycle, is_restored) = (look.framework, look.cycle, self.is_restored);
+        // Rows that are promised, or that look different to the pod, are looked at one by one.
+        let is_special = |row: &Row| {
+            nominated.is_promised(*row)
+                || is_restored && restored::seen(&framework.restores, cycle, *row).is_some()
+        };
+        rows.clone().filter(is_special).for_each(|row| self.look_at(look, row));
+        let mut rows = rows.filter(|row| !is_special(row));
         let Some(first) = rows.next() else { return };
         let found = self.find(look, first);
         self.settle(look, first, found);
