@@ -53,7 +53,8 @@ pub(super) async fn answer(pages: Pages, request: Request<Incoming>) -> Answer {
             (view, format!("cannot find reservation {name}"))
         }
         ["plugins", "Reservation", "reservationSelectorIndex"] => {
-            let with_names = request.uri().query().is_some_and(|query| query.split('&').any(|q| q == "detail=true"));
+            let with_names =
+                request.uri().query().is_some_and(|query| query.split('&').any(|q| q == "detail=true"));
             (View::ReservationIndex { with_names }, "there is no index".to_owned())
         }
         ["plugins", "Reservation", "nodeReservations", node] => {

@@ -6,8 +6,8 @@ use koord_api::quantity::{Quantity, ResourceList};
 use koord_api::resource::ResourceVector;
 use serde::Serialize;
 
-use crate::cluster::reservations::{Entry, ReservationId};
 use crate::cluster::reservations::record::Source;
+use crate::cluster::reservations::{Entry, ReservationId};
 use crate::cluster::{Cluster, Row};
 use crate::engine::Engine;
 use crate::pod::reservation::Policy;
@@ -142,8 +142,7 @@ fn view(cluster: &Cluster, entry: &Entry) -> ReservationView {
 
 fn assigned(cluster: &Cluster, owner: &crate::cluster::reservations::Owner) -> AssignedPod {
     let pod = &owner.pod;
-    let requests: BTreeMap<String, Quantity> =
-        pod.class.requests.amounts.to_list(&cluster.resources);
+    let requests: BTreeMap<String, Quantity> = pod.class.requests.amounts.to_list(&cluster.resources);
     AssignedPod {
         namespace: pod.key.namespace.to_string(),
         name: pod.key.name.to_string(),

@@ -6,6 +6,7 @@ use koord_api::resource::ResourceId;
 
 use super::super::Framework;
 use super::arithmetic::{Amounts, Ask, is_exact};
+use crate::cluster::reservations::Overdrawn;
 use crate::cluster::{Cluster, Columns, Row};
 use crate::framework::parts::{ColumnScore, FilterPart, Formula, Judge, Normal, Rate, Room, ScorePart};
 use crate::framework::{Cycle, NodeView, Status};
@@ -318,7 +319,8 @@ impl Assessor {
     /// The sum of scores of a row that passes, if that can be told in one go.
     pub(super) fn quick_base(&self, columns: &Columns, row: Row) -> Option<i64> {
         let (lean, at) = (self.lean.as_ref()?, row.index());
-        let is_suspect = columns.taint_set[at] != 0 || columns.is_unschedulable[at];
+        let is_overdrawn = columns.overdrawn[at] != Overdrawn::default();
+        let is_suspect = columns.taint_set[at] != 0 || columns.is_unschedulable[at] || is_overdrawn;
         let is_short = lean.storage > columns.storage.free(row) && lean.storage > 0;
         if is_suspect || is_short || columns.pods.free(row) < 1 {
             return None;

@@ -154,7 +154,10 @@ async fn changes_of_a_status() {
     scene.front.take(Command::DeleteReservation { name: "r".into(), uid: "uid-r".into() });
     scene.end().await;
     let last = api.seen().pop().unwrap();
-    assert_eq!((last.line, &last.body["preconditions"]), (format!("DELETE {PATH}"), &json!({"uid": "uid-r"})));
+    assert_eq!(
+        (last.line, &last.body["preconditions"]),
+        (format!("DELETE {PATH}"), &json!({"uid": "uid-r"}))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,8 +187,13 @@ async fn the_mark_of_a_failed_bind_is_taken_off() {
         let patch = api.seen().into_iter().find(|seen| seen.line.starts_with("PATCH"));
         assert_eq!(patch.is_some(), is_removed, "{key}");
         if let Some(patch) = patch {
-            let want = json!({"metadata": {"uid": "uid-p", "resourceVersion": "3", "annotations": {KEY: null}}});
-            assert_eq!((patch.line.as_str(), patch.body), ("PATCH /api/v1/namespaces/ns/pods/p", want), "{key}");
+            let want =
+                json!({"metadata": {"uid": "uid-p", "resourceVersion": "3", "annotations": {KEY: null}}});
+            assert_eq!(
+                (patch.line.as_str(), patch.body),
+                ("PATCH /api/v1/namespaces/ns/pods/p", want),
+                "{key}"
+            );
         }
     }
 }
