@@ -25,13 +25,15 @@ pub struct Use {
     pub uid: Box<str>,
 }
 
+type ResourceNames = Box<[Box<str>]>;
+
 /// What a pod says of reservations that it might use. Spec: scheduler-reservation-loadaware A1.2, A6.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wants {
     /// It must use a reservation, one that fits this; or the text that cannot be read, and why.
     pub affinity: Option<Result<Affinity, Box<str>>>,
     /// Names of resources in which it and the reservation must be equal; or why that cannot be read.
-    pub exact: Option<Result<Box<[Box<str>]>, Box<str>>>,
+    pub exact: Option<Result<ResourceNames, Box<str>>>,
     /// It uses what reservations leave unused, and none of them in particular.
     pub is_ignoring: bool,
     /// It will be a reservation itself.

@@ -50,11 +50,9 @@ pub(super) struct Known<'a> {
 impl Known<'_> {
     /// The amounts of a list, one for each resource.
     pub(super) fn amounts(self, list: &ResourceList) -> Box<[i64]> {
-        let amount = |(name, id): (&Box<str>, &ResourceId)| {
-            let units = list.get(&**name).map_or(0, |amount| id.units(*amount));
-            units.clamp(-AMOUNT_MAX, AMOUNT_MAX)
-        };
-        self.names.iter().zip(self.ids).map(amount).collect()
+        let units = |name: &str, id: ResourceId| list.get(name).map_or(0, |amount| id.units(*amount));
+        let amounts = self.names.iter().zip(self.ids).map(|(name, id)| units(name, *id));
+        amounts.map(|units| units.clamp(-AMOUNT_MAX, AMOUNT_MAX)).collect()
     }
 }
 
@@ -92,7 +90,7 @@ impl Metric {
             GoDuration::ZERO => recorded().max_by_key(|(_, duration, _)| *duration),
             // Of two that are alike the last one counts.
             wanted => {
-                return recorded().filter(|(_, d, _)| *d == wanted).last().map(|(_, _, usage)| &**usage);
+                return recorded().rfind(|(_, d, _)| *d == wanted).map(|(_, _, usage)| &**usage);
             }
         };
         Some(found.map_or(&self.node_usage, |(_, _, usage)| usage))

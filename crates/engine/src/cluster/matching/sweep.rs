@@ -51,7 +51,7 @@ impl Matching {
         self.set_ids = sets.zip((0..).map(SetId)).collect();
         for memo in self.classes.values_mut() {
             memo.sets_seen = numbers.kept_before(memo.sets_seen);
-            memo.in_sets = memo.in_sets.iter().filter_map(|id| numbers.new(id.0).map(SetId)).collect();
+            memo.in_sets = memo.in_sets.iter().filter_map(|id| numbers.renumbered(id.0).map(SetId)).collect();
             memo.attended = memo.attended.map(|sets| numbers.kept_before(sets));
         }
     }
@@ -60,7 +60,8 @@ impl Matching {
         numbers.retain(&mut self.held);
         let terms = self.held.iter().map(|held| (held.term.clone(), held.role));
         self.held_ids = terms.zip((0..).map(HeldId)).collect();
-        let renumbered = |ids: &[HeldId]| ids.iter().filter_map(|id| numbers.new(id.0).map(HeldId)).collect();
+        let renumbered =
+            |ids: &[HeldId]| ids.iter().filter_map(|id| numbers.renumbered(id.0).map(HeldId)).collect();
         for memo in self.classes.values_mut() {
             memo.held_seen = numbers.kept_before(memo.held_seen);
             memo.meant_by = renumbered(&memo.meant_by);
@@ -101,7 +102,7 @@ impl Renumbering {
     }
 
     /// None for what goes.
-    fn new(&self, old: u32) -> Option<u32> {
+    fn renumbered(&self, old: u32) -> Option<u32> {
         self.is_kept.get(index(old)).filter(|is_kept| **is_kept)?;
         u32::try_from(self.before[index(old)]).ok()
     }
