@@ -341,7 +341,6 @@ impl Collector for Moment {
             let labels = [("queue", queue.clone()), ("event", event.clone())];
             ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
         }
-        drop(metric);
         reservations::encode(&mut encoder, &gauges.reservations)
     }
 }

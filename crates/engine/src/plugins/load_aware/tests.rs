@@ -42,9 +42,9 @@ fn resources(cpu: &str, memory: &str) -> Value {
 
 /// A node that uses this much.
 fn lab(cpu: &str, memory: &str) -> Lab {
-    let mut args = LoadAwareSchedulingArgs::default();
     // What a pod asks for is what it is expected to use.
-    args.estimated_scaling_factors = percents(&[("cpu", 100), ("memory", 100)]);
+    let estimated_scaling_factors = percents(&[("cpu", 100), ("memory", 100)]);
+    let args = LoadAwareSchedulingArgs { estimated_scaling_factors, ..LoadAwareSchedulingArgs::default() };
     Lab {
         args,
         node: json!({"status": {"allocatable": {"cpu": "96", "memory": "512Gi", "pods": "110"}}}),

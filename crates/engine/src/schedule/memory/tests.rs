@@ -188,7 +188,7 @@ fn reservation(name: u8, node: u8, kind: u8) -> Value {
     let app = ["a", "b", "none"][usize::from(kind % 3)];
     let held =
         [json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "500m"})][usize::from(kind / 3 % 2)].clone();
-    let mut spec = json!({"allocateOnce": kind % 4 == 0, "ttl": "1h",
+    let mut spec = json!({"allocateOnce": kind.is_multiple_of(4), "ttl": "1h",
         "owners": [{"labelSelector": {"matchLabels": {"app": app}}}],
         "template": {"metadata": {"namespace": "d", "labels": {"app": "held"}},
             "spec": {"containers": [{"name": "c", "resources": {"requests": held}}]}}});
