@@ -10,7 +10,8 @@ use crate::cluster::{Cluster, Row};
 use crate::extender::Extenders;
 use crate::framework::timing::{Timing, word};
 use crate::framework::{
-    Agreement, Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Restore, Sieve, Slots, Status,
+    Agreement, Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Restore, Sieve,
+    Slots, Status,
 };
 use crate::pod::Pod;
 use crate::random::Random;

@@ -153,8 +153,10 @@ impl Columns {
     pub(super) fn count(&mut self, row: Row, counted: &Counted, times: i64, table: &ResourceTable) {
         let at = row.index();
         self.add_amounts(row, &counted.amounts, times, table);
-        self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(counted.nonzero_cpu_milli.saturating_mul(times));
-        self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(counted.nonzero_memory.saturating_mul(times));
+        self.nonzero_cpu[at] =
+            self.nonzero_cpu[at].saturating_add(counted.nonzero_cpu_milli.saturating_mul(times));
+        self.nonzero_memory[at] =
+            self.nonzero_memory[at].saturating_add(counted.nonzero_memory.saturating_mul(times));
         let overdrawn = &mut self.overdrawn[at];
         let by = |amount: i64| amount.saturating_mul(times);
         overdrawn.cpu_milli = overdrawn.cpu_milli.saturating_add(by(counted.overdrawn.cpu_milli));

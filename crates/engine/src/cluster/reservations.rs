@@ -197,7 +197,10 @@ impl Reservations {
     }
 
     /// What the pods of reservations among these count for, beside what they ask for.
-    pub(super) fn counted_among<'a>(&'a self, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = (&'a Counted, Counted)> {
+    pub(super) fn counted_among<'a>(
+        &'a self,
+        pods: &'a [Arc<Pod>],
+    ) -> impl Iterator<Item = (&'a Counted, Counted)> {
         pods.iter().filter_map(|pod| Some((self.counted(pod)?, Counted::of(&pod.class.requests))))
     }
 

@@ -210,7 +210,8 @@ pub(super) fn resources(engine: &Engine) -> String {
     // Nothing runs where a reservation only holds room.
     let held = cluster.all_held().filter(|held| held.pod.reserves.is_none());
     let placed = held.map(|held| (&held.pod, &*cluster.node(held.row).name));
-    let mut pods: Vec<(&Arc<Pod>, &str)> = placed.chain(engine.unplaced().filter(|pod| pod.reserves.is_none()).map(|pod| (pod, ""))).collect();
+    let mut pods: Vec<(&Arc<Pod>, &str)> =
+        placed.chain(engine.unplaced().filter(|pod| pod.reserves.is_none()).map(|pod| (pod, ""))).collect();
     pods.sort_unstable_by(|(a, _), (b, _)| a.key.cmp(&b.key));
     let mut page = String::new();
     let about = "by workloads on the cluster, broken down by pod";

@@ -36,21 +36,57 @@ struct World {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Node { name: u8, zone: u8, kind: u8 },
-    NodeGone { name: u8 },
-    Place { pod: u8, template: u8, size: u8 },
-    Gone { pod: u8 },
-    Leaving { pod: u8 },
-    Promise { pod: u8, template: u8, node: u8 },
+    Node {
+        name: u8,
+        zone: u8,
+        kind: u8,
+    },
+    NodeGone {
+        name: u8,
+    },
+    Place {
+        pod: u8,
+        template: u8,
+        size: u8,
+    },
+    Gone {
+        pod: u8,
+    },
+    Leaving {
+        pod: u8,
+    },
+    Promise {
+        pod: u8,
+        template: u8,
+        node: u8,
+    },
     Unpromise,
-    Namespace { labels: u8 },
-    Service { is_there: bool },
+    Namespace {
+        labels: u8,
+    },
+    Service {
+        is_there: bool,
+    },
     /// A reservation on a node, or none any more.
-    Reserve { name: u8, node: u8, kind: u8 },
-    Unreserve { name: u8 },
-    Metric { node: u8, cpu: u8, kind: u8 },
-    MetricGone { node: u8 },
-    Wait { seconds: u8 },
+    Reserve {
+        name: u8,
+        node: u8,
+        kind: u8,
+    },
+    Unreserve {
+        name: u8,
+    },
+    Metric {
+        node: u8,
+        cpu: u8,
+        kind: u8,
+    },
+    MetricGone {
+        node: u8,
+    },
+    Wait {
+        seconds: u8,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -148,7 +184,8 @@ fn node(name: u8, zone: u8, kind: u8) -> Value {
 fn reservation(name: u8, node: u8, kind: u8) -> Value {
     let (name, node) = (format!("r{name}"), format!("n{node}"));
     let app = ["a", "b", "none"][usize::from(kind % 3)];
-    let held = [json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "500m"})][usize::from(kind / 3 % 2)].clone();
+    let held =
+        [json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "500m"})][usize::from(kind / 3 % 2)].clone();
     let mut spec = json!({"allocateOnce": kind % 4 == 0, "ttl": "1h",
         "owners": [{"labelSelector": {"matchLabels": {"app": app}}}],
         "template": {"metadata": {"namespace": "d", "labels": {"app": "held"}},
