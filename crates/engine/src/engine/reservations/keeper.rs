@@ -161,8 +161,8 @@ impl Keeper {
         if self.waiting.is_empty() {
             return;
         }
-        let there = |uid: &&Box<str>| self.known.get(*uid).is_some_and(|known| *known.node == *node);
-        let there: Vec<Box<str>> = self.waiting.iter().filter(there).cloned().collect();
+        let is_there = |uid: &str| self.known.get(uid).is_some_and(|known| *known.node == *node);
+        let there: Vec<Box<str>> = self.waiting.iter().filter(|uid| is_there(uid)).cloned().collect();
         self.touched.extend(there);
     }
 
