@@ -26,6 +26,7 @@ use crate::cluster::{Life, Phase, Reserved};
 use crate::framework::Change;
 use crate::framework::event::{Action, Event, Resource};
 use crate::pod::Pod;
+use crate::pod::reservation::Policy;
 use crate::time::Time;
 use keeper::Seen;
 
@@ -228,10 +229,16 @@ impl Engine {
         Some(entry.record.name.clone())
     }
 
-    /// Whether a reservation goes to a node whose room is not free yet. Spec: A11.4.
+    /// Whether a reservation goes to a node whose room is not free yet. A Restricted one has room in the pods that it takes
+    /// in. Spec: A11.4.
     pub(super) fn waits_for_room(&self, pod: &Pod, row: crate::cluster::Row) -> bool {
         let entry = self.world.cluster.reservations().get(&pod.uid);
-        entry.is_some_and(|entry| entry.record.pre_allocation.is_some() && !self.has_room(entry, row))
+        entry.is_some_and(|entry| {
+            let record = &entry.record;
+            record.pre_allocation.is_some()
+                && record.policy != Policy::Restricted
+                && !self.has_room(entry, row)
+        })
     }
 }
 

@@ -227,6 +227,32 @@ fn one_that_waits_for_room_gets_it() {
 }
 
 #[test]
+fn one_that_takes_a_running_pod_in_needs_no_more_room() {
+    let mut lab = lab();
+    lab.node("n1", "4");
+    lab.web("running", "3", json!({ "spec": { "nodeName": "n1" } }));
+    let spec =
+        json!({ "spec": { "preAllocation": true, "allocatePolicy": "Restricted", "allocateOnce": false } });
+    lab.reservation("r", spec.clone());
+    assert!(lab.step().is_some());
+    assert_eq!(lab.said(), ["prepare r on n1"], "the running pod is marked");
+    lab.outcome("r", Outcome::Prepared);
+    let commands = lab.engine.take_commands();
+    let bound = commands.iter().find_map(|command| match command {
+        crate::engine::Command::Bind(binding) => Some(binding.waits_for_room),
+        _ => None,
+    });
+    assert_eq!(bound, Some(false), "{commands:?}");
+    lab.outcome("r", Outcome::Bound);
+    lab.owner("running", "3", "n1", "r");
+    lab.available("r", "n1", spec);
+    lab.said();
+    lab.step();
+    assert_eq!(lab.said(), ["reservation r: owners [running] use [cpu 3]"]);
+    assert_eq!(lab.promised("n1"), 4000, "counted once");
+}
+
+#[test]
 fn a_restart_begins_from_objects_alone() {
     let mut lab = lab();
     // In whatever order they are listed.
