@@ -1,6 +1,6 @@
 //! The engine alone: pods waiting, nodes known, every node scored; how long until all have a place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -111,13 +111,18 @@ impl Bench {
             let Some(_) = self.engine.step(self.now) else { break };
             attempts.push(started.elapsed());
             self.now = self.now + started.elapsed();
-            for command in self.engine.take_commands() {
+            let mut commands = VecDeque::from(self.engine.take_commands());
+            while let Some(command) = commands.pop_front() {
                 match command {
                     Command::Bind(binding) => {
                         let uid = binding.pod.uid.to_string();
                         self.engine
                             .take(self.now, Input::Outcome { uid: uid.clone(), outcome: Outcome::Bound });
                         bound.push((uid, binding.node));
+                    }
+                    Command::Prepare(plan) => {
+                        let uid = plan.pod.map(|pod| pod.uid.to_string()).unwrap_or_default();
+                        self.engine.take(self.now, Input::Outcome { uid, outcome: Outcome::Prepared });
                     }
                     Command::Preempt(order) => {
                         let uid = order.preemptor.uid.to_string();
@@ -133,6 +138,7 @@ impl Bench {
                     }
                     _ => {}
                 }
+                commands.extend(self.engine.take_commands());
             }
         }
         (bound, begun.elapsed(), attempts)

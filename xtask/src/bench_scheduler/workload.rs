@@ -26,6 +26,8 @@ pub(super) struct Workload {
     #[serde(default)]
     pub(super) services: Vec<Service>,
     #[serde(default)]
+    reservations: Vec<Reservations>,
+    #[serde(default)]
     pub(super) before: Vec<Pods>,
     pub(super) measured: Vec<Pods>,
     templates: BTreeMap<String, Value>,
@@ -67,6 +69,30 @@ impl Usage {
 pub(super) struct Service {
     name: String,
     selector: BTreeMap<String, String>,
+}
+
+/// Room that is held for pods with these labels, one on each node as far as they go.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reservations {
+    count: usize,
+    owners: BTreeMap<String, String>,
+    requests: BTreeMap<String, String>,
+}
+
+impl Reservations {
+    fn object(&self, number: usize) -> Value {
+        let name = format!("reservation-{number}");
+        let containers =
+            json!([{"name": "c", "image": "registry/pause:3", "resources": {"requests": self.requests}}]);
+        json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1",
+                "creationTimestamp": "2027-01-15T07:00:00Z"},
+            "spec": {"allocateOnce": false, "allocatePolicy": "Aligned", "ttl": "0s",
+                "owners": [{"labelSelector": {"matchLabels": self.owners}}],
+                "template": {"metadata": {"namespace": "default"}, "spec": {"containers": containers}}},
+            "status": {"phase": "Available", "nodeName": format!("node-{number}"),
+                "allocatable": self.requests}})
+    }
 }
 
 /// Pods of the templates in turn. `$index`, `$milli` and `$mebi` in a template are numbers of the pod.
@@ -174,6 +200,10 @@ impl Workload {
         }
         for metric in self.node_metrics(now) {
             inputs.push(input(json!({"type": "nodeMetric", "object": metric}))?);
+        }
+        let held = self.reservations.iter().flat_map(|group| std::iter::repeat_n(group, group.count));
+        for (number, group) in held.enumerate() {
+            inputs.push(input(json!({"type": "reservation", "object": group.object(number)}))?);
         }
         for service in &self.services {
             let object = json!({"kind": "Service", "metadata": {"name": service.name, "namespace": "default"},
