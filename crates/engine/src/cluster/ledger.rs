@@ -153,13 +153,13 @@ impl Cluster {
     fn replace_record(&mut self, pod: Arc<Pod>, row: Row) {
         self.nodes[row.index()].pods.replace(&pod);
         let since = self.since(&pod, self.held(&pod.uid).map(|held| held.since));
-        let mut is_booked = false;
-        for book in self.loads.books_mut() {
-            is_booked = true;
-            book.remove_pod(row, &pod.uid);
-            book.add_pod(row, &pod, since);
-        }
-        if is_booked {
+        let books = self.loads.books_mut();
+        // What is reserved uses nothing; its owners do.
+        if pod.class.reserve.is_none() && !books.is_empty() {
+            for book in books {
+                book.remove_pod(row, &pod.uid);
+                book.add_pod(row, &pod, since);
+            }
             self.touch(row);
         }
         if let Some(held) = self.pods.held.get_mut(&pod.uid) {

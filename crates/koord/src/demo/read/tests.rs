@@ -30,7 +30,7 @@ fn step(body: &str) -> super::super::scenario::Step {
 #[test]
 fn the_built_in_scenario_is_sound() {
     let scenario = super::super::load(None).unwrap();
-    assert_eq!(scenario.parts.len(), 4);
+    assert_eq!(scenario.parts.len(), 5);
     assert_eq!(scenario.needs, Needs { nodes: 100, zones: 3 });
     let pool = koord_sandbox::nodes::shape::flag(&scenario.shapes[0]).unwrap();
     assert_eq!((pool.count, pool.shape.zones.len()), (100, 3));
