@@ -6,7 +6,7 @@ use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::storage::v1 as storage;
 use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::reservation::Reservation;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// One thing that happened. Objects come whole; new or changed is for the engine to see, and one that comes twice or
 /// late does no harm. Serializable: a log of inputs with their times is a recording.
@@ -89,13 +89,25 @@ pub enum Input {
 }
 
 /// Kinds whose selectors make the default spreading.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "kind")]
 pub enum Workload {
     Service(Box<core::Service>),
     ReplicationController(Box<core::ReplicationController>),
     ReplicaSet(Box<apps::ReplicaSet>),
     StatefulSet(Box<apps::StatefulSet>),
+}
+
+impl Serialize for Workload {
+    /// As the object itself, which says what kind it is.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Workload::Service(object) => object.serialize(serializer),
+            Workload::ReplicationController(object) => object.serialize(serializer),
+            Workload::ReplicaSet(object) => object.serialize(serializer),
+            Workload::StatefulSet(object) => object.serialize(serializer),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -107,16 +119,34 @@ pub enum WorkloadKind {
 }
 
 /// Kinds that volume plugins look at.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "kind")]
 pub enum Storage {
     PersistentVolume(Box<core::PersistentVolume>),
     PersistentVolumeClaim(Box<core::PersistentVolumeClaim>),
     StorageClass(Box<storage::StorageClass>),
+    #[serde(rename = "CSINode", alias = "CsiNode")]
     CsiNode(Box<storage::CSINode>),
+    #[serde(rename = "CSIDriver", alias = "CsiDriver")]
     CsiDriver(Box<storage::CSIDriver>),
+    #[serde(rename = "CSIStorageCapacity", alias = "CsiStorageCapacity")]
     CsiStorageCapacity(Box<storage::CSIStorageCapacity>),
     VolumeAttachment(Box<storage::VolumeAttachment>),
+}
+
+impl Serialize for Storage {
+    /// As the object itself, which says what kind it is.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Storage::PersistentVolume(object) => object.serialize(serializer),
+            Storage::PersistentVolumeClaim(object) => object.serialize(serializer),
+            Storage::StorageClass(object) => object.serialize(serializer),
+            Storage::CsiNode(object) => object.serialize(serializer),
+            Storage::CsiDriver(object) => object.serialize(serializer),
+            Storage::CsiStorageCapacity(object) => object.serialize(serializer),
+            Storage::VolumeAttachment(object) => object.serialize(serializer),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
