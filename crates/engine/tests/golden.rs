@@ -357,7 +357,7 @@ fn first(message: &str) -> &str {
 }
 
 /// Nodes that the specification wants counted better than the recorded program did, from a step of a recording on: it let
-/// two pods into `r-024`, which is for one (scheduler-reservation-loadaware#A5.D6).
+/// two pods into `r-024`, which is for one (A5.D6).
 const COUNTED_BETTER: &[(&str, i64, usize, &str)] = &[("reservation", 3, 23, "n00")];
 
 impl Run {

@@ -13,6 +13,7 @@ use koord_api::keys::resource::{BATCH_CPU, MID_CPU, MID_MEMORY};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::plugins::testing::merged;
 use crate::pod::Pod;
 use crate::profile::args::{Aggregated, LoadAwareSchedulingArgs, Percents};
 use crate::random::Random;
@@ -22,19 +23,6 @@ const NOON: i64 = 1_704_110_400;
 
 fn clock(seconds: i64) -> Value {
     json!(Time::from_seconds(seconds).to_string())
-}
-
-fn merged(mut base: Value, over: &Value) -> Value {
-    match (&mut base, over) {
-        (Value::Object(fields), Value::Object(over)) => {
-            for (key, value) in over {
-                let before = fields.remove(key).unwrap_or(Value::Null);
-                fields.insert(key.clone(), merged(before, value));
-            }
-            base
-        }
-        _ => over.clone(),
-    }
 }
 
 /// A cluster that follows load in one way.

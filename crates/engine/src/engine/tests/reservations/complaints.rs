@@ -188,6 +188,24 @@ fn a_reservation_for_one_is_taken_once() {
 }
 
 #[test]
+fn one_who_must_reserve_is_refused_what_was_just_taken() {
+    let mut lab = lab();
+    lab.node("n1", "16");
+    lab.available("r", "n1", json!({}));
+    lab.web("first", "4", must_reserve());
+    assert!(lab.step().is_some());
+    // Nothing has been heard of the reservation since.
+    lab.web("second", "4", must_reserve());
+    let Some(Verdict::Unschedulable { message }) = lab.step() else { panic!("it was taken twice") };
+    assert!(
+        message.contains("node(s) no reservations match reservation affinity"),
+        "scheduler-reservation-loadaware#A5.D6: {message}"
+    );
+    assert_eq!(lab.engine.cluster().reservations().used_by("uid-second"), None);
+    is_sound(&lab);
+}
+
+#[test]
 fn one_that_is_being_deleted_takes_nobody() {
     let mut lab = lab();
     lab.node("n1", "16");
