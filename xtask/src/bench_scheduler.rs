@@ -10,6 +10,7 @@ use crate::bench_report::Report;
 
 mod cluster;
 mod engine;
+mod instructions;
 mod memory;
 mod process;
 mod workload;
@@ -22,6 +23,9 @@ pub(crate) struct Options {
     /// Only these parts
     #[arg(long, value_enum)]
     part: Vec<Part>,
+    /// Place so many pods of the workload named last, and nothing else: what part `instructions` counts
+    #[arg(long, hide = true)]
+    only_place: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -30,6 +34,8 @@ enum Part {
     Engine,
     /// How the engine's cost grows from 1,000 to 50,000 nodes
     Growth,
+    /// Instructions that a pod costs the engine, by valgrind: the same on a busy machine and on a quiet one
+    Instructions,
     /// On real kube-apiserver and etcd, beside kube-scheduler and a client that only binds
     Cluster,
     /// Memory with 150,000 pods
@@ -56,12 +62,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return crate::bench_kit::run_optimised("scheduler", &options.words());
     }
     let workloads = workload::load(&options.workload)?;
+    if let (Some(pods), Some(workload)) = (options.only_place, workloads.last()) {
+        return engine::only_place(workload, pods);
+    }
     let mut report = Report::default();
     if options.wants(Part::Engine) {
         engine::workloads(&mut report, &workloads)?;
     }
     if options.wants(Part::Growth) {
         engine::growth(&mut report, &workloads)?;
+    }
+    if options.wants(Part::Instructions) {
+        instructions::run(&workloads)?;
     }
     if options.wants(Part::Cluster) {
         cluster::run(&mut report)?;

@@ -15,9 +15,10 @@ use crate::engine::input::{self, StorageKind, Workload, WorkloadKind};
 use crate::framework::PluginName;
 use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
+use crate::pod::reservation::PreAllocatableMarks;
 use crate::pod::term::{PodSet, keys};
 use crate::pod::{Class, Compiler, Pod, PodKey};
-use crate::profile::args::DefaultConstraints;
+use crate::profile::args::{DefaultConstraints, ReservationArgs};
 use crate::time::Time;
 
 pub mod budgets;
@@ -30,6 +31,7 @@ mod node;
 pub mod order;
 mod preempting;
 mod recount;
+pub mod reservations;
 pub mod storage;
 pub mod workloads;
 
@@ -38,6 +40,7 @@ pub use columns::Columns;
 pub use ledger::{Conflict, Held, Life};
 pub use load::Loads;
 pub use node::{Node, Standing, TaintSet};
+pub use reservations::{Phase, ReservationNews, Reservations, Reserved};
 pub use storage::{Storage, StorageChange};
 
 /// The place of a node in all columns. Stays the same while the node exists, and is given to another later.
@@ -74,6 +77,7 @@ pub struct Cluster {
     budgets: Budgets,
     preempting: preempting::Preempting,
     storage: storage::Storage,
+    reservations: Reservations,
     loads: Loads,
     log: ChangeLog,
     wishes: Vec<Wish>,
@@ -309,6 +313,7 @@ impl Cluster {
             }
         }
         self.matching.meant_by(class, &self.names);
+        self.reservations.attend(class, &self.names);
     }
 
     fn follow_own(&mut self, class: &Class) {
@@ -326,9 +331,9 @@ impl Cluster {
         }
     }
 
-    /// Drops what is followed and nobody asks about any more, now and then. To be called between attempts.
+    /// Drops what is followed and nobody asks about any more, now and then. To be called before each attempt.
     pub fn tidy(&mut self) {
-        if self.matching.is_full() {
+        if self.matching.is_due(self.pods.len()) {
             self.matching.sweep(|class| self.workloads.sets_of(class));
             self.domains.retain(|key| self.matching.counts_by(key));
         }
@@ -369,6 +374,20 @@ impl Cluster {
     /// has no default.
     pub fn set_default_spread(&mut self, scheduler: &str, defaults: &DefaultConstraints) {
         self.workloads.set_defaults(scheduler, defaults, &mut self.names);
+    }
+
+    /// What has to be known of reservations and pods before they come. The first profile that asks for it is heard.
+    pub fn set_reservation_args(&mut self, args: &ReservationArgs) {
+        if args.selector_index.enabled && self.reservations.selectors().is_empty() {
+            self.reservations.set_selector_index(&args.selector_index);
+        }
+        let taking_in = &args.pre_allocation;
+        if taking_in.enable_cluster_mode && self.compiler.pre_allocatable.is_none() {
+            self.compiler.pre_allocatable = Some(PreAllocatableMarks {
+                label: taking_in.cluster_label_key.clone(),
+                annotation: taking_in.cluster_priority_annotation_key.clone(),
+            });
+        }
     }
 
     /// A Service or an owner of pods came or changed.
@@ -427,12 +446,15 @@ impl Cluster {
     /// Puts a pod's amounts on its row.
     fn occupy(&mut self, row: Row, pod: &Arc<Pod>, since: Time) {
         self.count_matches(row, pod, 1);
-        self.columns.add(row, &pod.class.requests, 1, &self.resources);
+        self.count_pod(row, pod);
         self.storage.count_uses(row, &pod.class, true);
         let pods = &mut self.nodes[row.index()].pods;
         pods.add(pod);
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
-        self.loads.books_mut().iter_mut().for_each(|book| book.add_pod(row, pod, since));
+        // What is reserved uses nothing; its owners do.
+        if pod.class.reserve.is_none() {
+            self.loads.books_mut().iter_mut().for_each(|book| book.add_pod(row, pod, since));
+        }
         self.touch(row);
     }
 
@@ -440,15 +462,14 @@ impl Cluster {
     fn vacate(&mut self, row: Row, pod: &Arc<Pod>) {
         self.count_matches(row, pod, -1);
         let is_saturated = self.columns.is_saturated(row);
-        self.columns.add(row, &pod.class.requests, -1, &self.resources);
+        self.discount_pod(row, pod);
         self.storage.count_uses(row, &pod.class, false);
         let pods = &mut self.nodes[row.index()].pods;
         pods.remove(pod);
-        if is_saturated {
-            let left = pods.all.iter().map(|pod| &pod.class.requests);
-            self.columns.recount(row, left, &self.resources);
-        }
         self.columns.lowest_priority[row.index()] = pods.lowest_priority();
+        if is_saturated {
+            self.recount_row(row);
+        }
         self.loads.books_mut().iter_mut().for_each(|book| book.remove_pod(row, &pod.uid));
         self.touch(row);
         self.drop_ghost(row);

@@ -18,6 +18,7 @@ pub mod measure;
 mod objects;
 mod options;
 mod pods;
+mod reservations;
 mod step;
 mod view;
 mod world;
@@ -32,6 +33,7 @@ pub use command::{Command, Subject};
 pub use handlers::FailureHandler;
 pub use input::{Input, Outcome};
 pub use options::Options;
+pub use reservations::{ReservationGauge, ReservationView};
 pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
@@ -52,6 +54,7 @@ pub struct Engine {
     /// Pods with a place that are not bound yet, by UID.
     bindings: HashMap<Box<str>, binding::Binding>,
     nominated: Nominated,
+    keeper: reservations::Keeper,
     /// What attempts remember, for each profile.
     memories: Vec<Memory>,
     /// Nodes came or went, so that promises must be looked up anew.
@@ -141,10 +144,14 @@ impl Engine {
             let defaults = &profile.args.pod_topology_spread.default_constraints;
             world.cluster.set_default_spread(&profile.scheduler_name, defaults);
         }
+        for args in options.profiles.iter().map(|profile| &profile.args.reservation) {
+            world.cluster.set_reservation_args(args);
+        }
         for framework in &world.frameworks {
             framework.loads().for_each(|settings| world.cluster.follow_load(settings));
         }
         let profiles = world.queue_profiles();
+        let keeping = options.profiles.iter().find(|profile| profile.reserves());
         let memories = world.frameworks.iter().map(|_| Memory::default()).collect();
         let queue_options = queue::Options {
             initial_backoff: options.initial_backoff,
@@ -159,6 +166,7 @@ impl Engine {
             queue: Queue::new(queue_options, profiles),
             bindings: HashMap::new(),
             nominated: Nominated::default(),
+            keeper: reservations::Keeper::new(keeping.map(|profile| &profile.args.reservation)),
             memories,
             is_renominating: false,
             search_start: 0,
@@ -183,6 +191,7 @@ impl Engine {
         self.pass_time(now);
         self.hear(now, input);
         self.fulfil_wishes(now);
+        self.follow_nominations();
         self.end_event(begun);
     }
 
@@ -197,6 +206,8 @@ impl Engine {
                 self.world.cluster.set_namespace(name, object.metadata.labels.clone().unwrap_or_default());
             }
             Input::NamespaceGone { name } => self.world.cluster.set_namespace(&name, Default::default()),
+            Input::Reservation { object } => self.reservation_is(now, &object),
+            Input::ReservationGone { uid, .. } => self.reservation_is_gone(now, &uid),
             Input::Outcome { uid, outcome } => self.outcome(now, &uid, outcome),
             Input::Activate { namespace, name } => self.activate_named(now, &namespace, &name),
             Input::Tick => {
@@ -245,7 +256,13 @@ impl Engine {
     /// When to send a tick though nothing else happens; none when nothing waits for the time.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         let opening = self.world.cluster.next_opening().filter(|_| self.queue.pending().unschedulable > 0);
-        self.queue.next_wake(now).into_iter().chain(self.next_expiry()).chain(opening).min()
+        self.queue
+            .next_wake(now)
+            .into_iter()
+            .chain(self.next_expiry())
+            .chain(opening)
+            .chain(self.keeper.next())
+            .min()
     }
 
     /// Whether `step` has something to try.

@@ -26,7 +26,7 @@ mod tests;
 pub use busy::LoadLack;
 pub use cause::{Cause, Check, Lack};
 pub use change::{Change, Fix};
-pub use holder::Holder;
+pub use holder::{Holder, Reserves};
 pub use pending::{PendingGroup, PendingReport};
 pub use waking::Wake;
 
@@ -43,8 +43,10 @@ pub(crate) use waking::wakes;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// `namespace/name`.
+    /// `namespace/name`, or the name of a Reservation.
     pub pod: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_reservation: bool,
     pub uid: String,
     pub scheduler: String,
     pub priority: i32,
@@ -77,6 +79,37 @@ pub struct Explanation {
     /// What makes the scheduler try again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wakes: Vec<Wake>,
+}
+
+impl Explanation {
+    /// Of a Reservation that cannot be scheduled at all.
+    pub(crate) fn of_reservation(
+        at: Time,
+        name: String,
+        uid: String,
+        state: State,
+        summary: String,
+    ) -> Explanation {
+        Explanation {
+            pod: name,
+            is_reservation: true,
+            uid,
+            scheduler: String::new(),
+            priority: 0,
+            at,
+            state,
+            summary,
+            message: None,
+            told: None,
+            nodes: 0,
+            nodes_that_fit: 0,
+            reasons: Vec::new(),
+            changes: Vec::new(),
+            nearest: Vec::new(),
+            preemption: None,
+            wakes: Vec::new(),
+        }
+    }
 }
 
 /// Where a pod is on its way to a node.
@@ -118,6 +151,8 @@ pub enum State {
         /// When it started there; none while it has not.
         since: Option<Time>,
     },
+    /// A Reservation that holds nothing any more.
+    Ended { phase: String },
     /// It asks for a scheduler that is none of ours.
     UnknownScheduler {
         /// Ours.

@@ -10,6 +10,7 @@ pub mod hint;
 pub mod hooks;
 pub mod parts;
 pub mod plugin_set;
+pub mod restored;
 pub mod sieve;
 pub mod status;
 pub mod timing;
@@ -17,10 +18,11 @@ pub mod view;
 
 pub use cycle::{Cycle, Slot, Slots};
 pub use hooks::{
-    Agreement, Change, Demand, Filter, HintFn, HintInput, Hooks, Nominating, Permission, Permit, PostFilter,
-    PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Prefer, Preparation, Reserve,
-    Scope, Score, wakes_if,
+    Agreement, Change, Demand, Filter, HintFn, HintInput, Hooks, InReservation, Nominating, Permission,
+    Permit, PostFilter, PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Prefer,
+    Preparation, Reserve, Restore, Scope, Score, wakes_if,
 };
+pub use restored::Restored;
 pub use sieve::Sieve;
 pub use status::{Code, Facts, LoadFacts, PluginName, Reason, Status};
 pub use view::{Delta, NodeView};

@@ -15,6 +15,7 @@ pub mod node_unschedulable;
 pub mod node_volume_limits;
 pub mod pod_topology_spread;
 pub mod registry;
+pub mod reservation;
 pub mod scarce_resource_avoidance;
 pub mod scheduling_gates;
 pub mod scheduling_hint;

@@ -15,10 +15,12 @@ use crate::intern::Sym;
 use crate::requests::Requests;
 
 mod compile;
+pub mod reservation;
 pub mod term;
 
 pub use compile::Compiler;
 pub(crate) use compile::constraint_without_pods;
+pub use reservation::{Operating, Reference, Reserve, Use, Wants};
 pub use term::{PodTerm, SpreadConstraint, WeightedTerm};
 
 /// `namespace/name`.
@@ -59,6 +61,15 @@ pub struct Pod {
     pub revision: Box<str>,
     /// Where another scheduler wants it to go; most pods have none.
     pub hint: Option<Arc<NodeHint>>,
+    /// The name of the Reservation that it stands for: such a pod exists in the scheduler only. Its `uid` is the
+    /// Reservation's, and its class has `reserve`.
+    pub reserves: Option<Arc<str>>,
+    /// The reservation that it uses, as its annotation says.
+    pub uses: Option<Arc<Use>>,
+    /// What it is as a reservation for others; few pods are.
+    pub operates: Option<Arc<Operating>>,
+    /// Its rank among pods that reservations may take in; none for pods without the cluster's label.
+    pub pre_allocatable: Option<i64>,
 }
 
 /// What the annotation for SchedulingHint says. Spec: scheduler-core 9.16.
@@ -83,6 +94,14 @@ pub struct Told {
 }
 
 impl Pod {
+    /// As people know it: `namespace/name`, or `reservation` and its name.
+    pub fn title(&self) -> String {
+        match &self.reserves {
+            Some(name) => format!("reservation {name}"),
+            None => self.key.to_string(),
+        }
+    }
+
     /// Whether its condition says this already.
     pub fn is_told(&self, reason: &str, message: &str, observed_generation: i64) -> bool {
         self.condition.as_ref().is_some_and(|told| {
@@ -124,6 +143,12 @@ pub struct Class {
     pub has_resource_claims: bool,
     /// The workload it belongs to, for default spreading.
     pub owner: Option<Owner>,
+    /// All that it belongs to, for owners of reservations.
+    pub references: Box<[Reference]>,
+    /// What it says of reservations; most pods say nothing.
+    pub wants: Option<Arc<Wants>>,
+    /// What it holds for others: it is the pod of a Reservation.
+    pub reserve: Option<Arc<Reserve>>,
     /// What it is expected to use; none where nobody wants to know.
     pub load: Option<Box<PodLoad>>,
 }

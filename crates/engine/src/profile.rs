@@ -52,6 +52,11 @@ impl Profile {
         [Point::Filter, Point::Score].into_iter().any(|point| self.runs("LoadAwareScheduling", point))
     }
 
+    /// Whether pods use reservations, and reservations are placed.
+    pub fn reserves(&self) -> bool {
+        self.runs("Reservation", Point::Reserve)
+    }
+
     /// The plugin that sorts the queue; a checked profile has exactly one.
     pub fn queue_sort(&self) -> Option<&'static str> {
         self.points[Point::QueueSort].first().map(|enabled| enabled.plugin)

@@ -10,7 +10,8 @@ use crate::cluster::{Cluster, Row};
 use crate::extender::Extenders;
 use crate::framework::timing::{Timing, word};
 use crate::framework::{
-    Agreement, Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Sieve, Slots, Status,
+    Agreement, Code, Cycle, Hooks, Nominating, PluginName, PostFilterInput, Preemption, Restore, Sieve,
+    Slots, Status,
 };
 use crate::pod::Pod;
 use crate::random::Random;
@@ -36,6 +37,8 @@ pub struct Framework {
     pub scheduler: Box<str>,
     pub pre_enqueues: Vec<Hooks>,
     pub pre_filters: Vec<Hooks>,
+    /// Of the plugins at PreFilter.
+    pub restores: Vec<Arc<dyn Restore>>,
     pub filters: Vec<Hooks>,
     pub post_filters: Vec<Hooks>,
     /// With their weights.
@@ -177,6 +180,7 @@ impl Attempt<'_> {
                 }
             });
         }
+        search::restore(self.framework, &mut cycle, &prepared);
         let begun = self.framework.timing.begin();
         let found = search::run(&mut self, &cycle, &prepared);
         self.framework.timing.end(begun, "Filter", filtered_word(&found));

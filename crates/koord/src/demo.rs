@@ -33,6 +33,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("demo.yaml", include_str!("demo/builtin/demo.yaml")),
     ("rollout.yaml", include_str!("demo/builtin/rollout.yaml")),
     ("load.yaml", include_str!("demo/builtin/load.yaml")),
+    ("reservation.yaml", include_str!("demo/builtin/reservation.yaml")),
     ("priority.yaml", include_str!("demo/builtin/priority.yaml")),
     ("pending.yaml", include_str!("demo/builtin/pending.yaml")),
 ];

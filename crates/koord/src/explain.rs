@@ -47,6 +47,11 @@ enum Command {
         #[arg(value_name = "NS/NAME", value_parser = pod_key)]
         pod: PodKey,
     },
+    /// One Reservation: why it waits, or what it holds, for whom and how long
+    Reservation {
+        #[arg(value_parser = object_name)]
+        name: String,
+    },
     /// All pods that wait, grouped by cause, the cheapest help first
     Pending,
 }
@@ -65,14 +70,18 @@ struct PodKey {
 
 fn pod_key(text: &str) -> Result<PodKey, String> {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
-    let is_name = |part: &str| {
-        !part.is_empty()
-            && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c))
-    };
     match is_name(namespace) && is_name(name) {
         true => Ok(PodKey { namespace: namespace.to_owned(), name: name.to_owned() }),
         false => Err("expected NAMESPACE/NAME, such as shop/web-0".to_owned()),
     }
+}
+
+fn object_name(text: &str) -> Result<String, String> {
+    if is_name(text) { Ok(text.to_owned()) } else { Err("expected a name, such as web-peak".to_owned()) }
+}
+
+fn is_name(part: &str) -> bool {
+    !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c))
 }
 
 /// The subcommand's own parser.
@@ -104,6 +113,7 @@ impl Explain {
         let answer = runtime.block_on(async {
             match &self.command {
                 Command::Pod { pod } => scheduler.pod(&pod.namespace, &pod.name, self.output).await,
+                Command::Reservation { name } => scheduler.reservation(name, self.output).await,
                 Command::Pending => scheduler.pending(self.output).await,
             }
         })?;
@@ -162,6 +172,10 @@ impl Scheduler {
 
     pub(crate) async fn pod(&self, namespace: &str, name: &str, format: Format) -> Result<String> {
         self.ask(&format!("/apis/v1/explain/pod/{namespace}/{name}"), format).await
+    }
+
+    async fn reservation(&self, name: &str, format: Format) -> Result<String> {
+        self.ask(&format!("/apis/v1/explain/reservation/{name}"), format).await
     }
 
     pub(crate) async fn pending(&self, format: Format) -> Result<String> {

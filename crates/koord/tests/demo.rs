@@ -301,9 +301,11 @@ fn the_built_in_scenario_holds() {
     command.env("KOORD_SANDBOX_DIR", dir.path().join("sandbox")).env_remove("KUBECONFIG");
     let (ok, said) = outcome(&command.stdin(Stdio::null()).output().unwrap());
     assert!(ok, "{said}");
-    for part in
-        ["plus 1 pod in flight estimated at 4.25 cores", "13 of 13 steps reached their expected state"]
-    {
+    for part in [
+        "plus 1 pod in flight estimated at 4.25 cores",
+        "Reserved by koord-demo-hold for pods with app=expected until",
+        "19 of 19 steps reached their expected state",
+    ] {
         assert!(said.contains(part), "{part:?} in {said}");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use koord_engine::engine::command::Subject;
 use koord_engine::engine::dump::{Dumped, Dumps};
 use koord_engine::engine::measure::Measured;
-use koord_engine::engine::{Command, Input};
+use koord_engine::engine::{Command, Input, ReservationGauge};
 use koord_engine::time::Time;
 use serde_json::Value;
 
@@ -86,6 +86,16 @@ pub enum View {
     ExplainPending(Form),
     /// What load-aware scheduling has counted of a node; none where it is off.
     Load(String),
+    ExplainReservation {
+        name: String,
+        form: Form,
+    },
+    /// The reservations on a node.
+    NodeReservations(String),
+    /// How reservations are found by labels, with their names or not.
+    ReservationIndex {
+        with_names: bool,
+    },
     /// Requests of all pods, for `/metrics/resources`.
     Resources,
     /// Everything, for the log.
@@ -124,4 +134,5 @@ pub struct Gauges {
     pub held: Vec<(String, String, u64)>,
     /// Events that are kept for pods which are being tried, by label.
     pub in_flight: BTreeMap<String, usize>,
+    pub reservations: Vec<ReservationGauge>,
 }

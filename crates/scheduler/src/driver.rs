@@ -237,7 +237,7 @@ impl<B: Brain, H: Hands> Driver<B, H> {
     fn take_input(&mut self, now: Time, input: Input) {
         match &input {
             Input::Outcome { uid, outcome } => self.note_outcome(now, uid, outcome),
-            Input::PodGone { uid, .. } => {
+            Input::PodGone { uid, .. } | Input::ReservationGone { uid, .. } => {
                 self.placed.remove(uid.as_str());
                 self.parts.monitor.forget(uid);
             }
@@ -257,7 +257,7 @@ impl<B: Brain, H: Hands> Driver<B, H> {
         let is_bound = match outcome {
             Outcome::Bound => true,
             Outcome::BindFailed { .. } | Outcome::PrepareFailed { .. } => false,
-            Outcome::Prepared => return,
+            Outcome::Prepared | Outcome::Written | Outcome::WriteFailed { .. } => return,
             Outcome::Preempted => return self.parts.metrics.preempted(true),
             Outcome::PreemptFailed { .. } => return self.parts.metrics.preempted(false),
         };

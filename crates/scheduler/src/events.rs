@@ -13,10 +13,12 @@ use http::{Method, Request, header};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
+use koord_api::crd::reservation::Reservation;
 use koord_engine::engine::command::{Note, Subject};
 use koord_kit::events::series::{FINISH_AFTER, SeriesBook};
 use koord_kit::events::{EventType, Note as Told, Verdict};
 use koord_kit::log::chain;
+use kube::Resource as _;
 use kube::client::Body;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -185,6 +187,15 @@ fn told(note: Note) -> Told {
 }
 
 fn reference(about: &Subject) -> ObjectReference {
+    if let Some(name) = &about.reserves {
+        return ObjectReference {
+            api_version: Some(Reservation::api_version(&()).into_owned()),
+            kind: Some(Reservation::kind(&()).into_owned()),
+            name: Some(name.to_string()),
+            uid: Some(about.uid.to_string()),
+            ..ObjectReference::default()
+        };
+    }
     let is_node = about.is_node();
     ObjectReference {
         api_version: Some("v1".to_owned()),

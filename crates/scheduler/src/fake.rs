@@ -32,7 +32,8 @@ use crate::metrics::SchedulerMetrics;
 use crate::monitor::Monitor;
 
 pub(crate) fn subject(name: &str) -> Subject {
-    Subject { key: PodKey { namespace: "ns".into(), name: name.into() }, uid: format!("uid-{name}").into() }
+    let key = PodKey { namespace: "ns".into(), name: name.into() };
+    Subject { key, uid: format!("uid-{name}").into(), reserves: None }
 }
 
 /// One request as the server saw it.

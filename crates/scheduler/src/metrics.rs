@@ -22,6 +22,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use crate::brain::{Attempt, Attempted, Gauges};
 use plugins::PluginMetrics;
 
+mod reservations;
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Cheap to clone; all clones count together.
@@ -339,7 +341,8 @@ impl Collector for Moment {
             let labels = [("queue", queue.clone()), ("event", event.clone())];
             ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
         }
-        Ok(())
+        drop(metric);
+        reservations::encode(&mut encoder, &gauges.reservations)
     }
 }
 
@@ -360,9 +363,15 @@ fn family(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use koord_api::quantity::ResourceList;
+    use koord_engine::engine::ReservationGauge;
     use koord_engine::engine::measure::HintLap;
     use koord_engine::framework::timing::{Lap, Laps};
     use koord_kit::metrics::Format;
+
+    fn resources<const N: usize>(amounts: [(&str, &str); N]) -> ResourceList {
+        amounts.map(|(name, amount)| (name.to_owned(), amount.parse().unwrap())).into()
+    }
 
     #[test]
     fn names_and_labels_are_those_that_dashboards_know() {
@@ -381,6 +390,12 @@ mod tests {
             incoming: vec![("active".into(), "PodAdd".into(), 5)],
             held: vec![("NodeResourcesFit".into(), "koord-scheduler".into(), 4)],
             in_flight: [("PodPopped".to_owned(), 2)].into(),
+            reservations: vec![ReservationGauge {
+                name: "r1".into(),
+                phase: "Available".into(),
+                allocatable: resources([("cpu", "8"), ("memory", "16Gi"), ("example.com/gpu", "2")]),
+                allocated: resources([("cpu", "1500m"), ("memory", "4Gi")]),
+            }],
             ..Gauges::default()
         };
         metrics.set_gauges(gauges, 7, 1);
@@ -404,6 +419,13 @@ mod tests {
             "scheduler_unschedulable_pods{plugin=\"NodeResourcesFit\",profile=\"koord-scheduler\"} 4",
             "scheduler_queue_incoming_pods_total{queue=\"active\",event=\"PodAdd\"} 5",
             "scheduler_inflight_events{event=\"PodPopped\"} 2",
+            "scheduler_reservation_status_phase{name=\"r1\",phase=\"Available\"} 1",
+            "scheduler_reservation_status_phase{name=\"r1\",phase=\"Waiting\"} 0",
+            "scheduler_reservation_resource{type=\"allocatable\",name=\"r1\",resource=\"cpu\",unit=\"core\"} 8.0",
+            "scheduler_reservation_resource{type=\"allocated\",name=\"r1\",resource=\"cpu\",unit=\"core\"} 1.5",
+            "scheduler_reservation_resource{type=\"utilization\",name=\"r1\",resource=\"cpu\",unit=\"ratio\"} 0.1875",
+            "scheduler_reservation_resource{type=\"allocated\",name=\"r1\",resource=\"memory\",unit=\"GiB\"} 4.0",
+            "scheduler_reservation_resource{type=\"allocated\",name=\"r1\",resource=\"example.com/gpu\",unit=\"raw\"} 0.0",
         ] {
             assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
         }

@@ -104,7 +104,8 @@ mod tests {
     }
 
     fn pod(name: &str) -> Subject {
-        Subject { key: PodKey { namespace: "ns".into(), name: name.into() }, uid: format!("u-{name}").into() }
+        let key = PodKey { namespace: "ns".into(), name: name.into() };
+        Subject { key, uid: format!("u-{name}").into(), reserves: None }
     }
 
     fn monitor() -> Monitor {

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use koord_engine::engine::command::{ReservationChange, ReservationWrite};
 use koord_engine::engine::input::Outcome;
 use koord_engine::engine::{Command, Input};
 use tokio::sync::{Semaphore, mpsc};
@@ -23,6 +24,7 @@ mod api;
 mod bind;
 mod preempt;
 mod prepare;
+mod reservation;
 mod status;
 
 use api::Api;
@@ -177,6 +179,9 @@ fn pod_of(command: &Command) -> Box<str> {
         Command::Bind(binding) => binding.pod.uid.clone(),
         Command::PatchStatus(patch) => patch.pod.uid.clone(),
         Command::Preempt(order) => order.preemptor.uid.clone(),
+        Command::Unmark(mark) => mark.pod.uid.clone(),
+        Command::WriteReservation(write) => write.uid.clone(),
+        Command::DeleteReservation { uid, .. } => uid.clone(),
         Command::Tell(_) | Command::Warn(_) => Box::default(),
     }
 }
@@ -223,6 +228,21 @@ impl Shared {
         if (self.may_write)() { Ok(()) } else { Err(NOT_LEADING.to_owned()) }
     }
 
+    /// A refusal has no outcome: the next attempt says it again.
+    async fn write_reservation(&self, write: &ReservationWrite) {
+        if let ReservationChange::Unschedulable { .. } = write.change {
+            if let Err(message) = reservation::write(self, write).await {
+                tracing::warn!(reservation = %write.name, error = message, "condition could not be written");
+            }
+            return;
+        }
+        let owed = self.owe(&write.uid, |message| Outcome::WriteFailed { message });
+        owed.pay(match reservation::write(self, write).await {
+            Ok(()) => Outcome::Written,
+            Err(message) => Outcome::WriteFailed { message },
+        });
+    }
+
     async fn carry_out(&self, command: Command) {
         let _place = self.places.acquire().await;
         match command {
@@ -255,6 +275,9 @@ impl Shared {
                     Err(message) => Outcome::PreemptFailed { message },
                 });
             }
+            Command::Unmark(mark) => reservation::unmark(self, &mark).await,
+            Command::WriteReservation(write) => self.write_reservation(&write).await,
+            Command::DeleteReservation { name, uid } => reservation::delete(self, &name, &uid).await,
             // Neither takes this way.
             Command::Tell(_) | Command::Warn(_) => {}
         }

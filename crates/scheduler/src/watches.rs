@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::storage::v1 as storage;
 use koord_api::crd::node_metric::NodeMetric;
+use koord_api::crd::reservation::Reservation;
 use koord_api::gate::Gates;
 use koord_api::transform::{self, PodTransform};
 use koord_engine::engine::Input;
@@ -19,6 +20,7 @@ use koord_kit::cache::{Cache, CacheBuilder, Delta, Deltas, ObjectKey, Reflector,
 use koord_kit::metrics::KitMetrics;
 use kube::Resource;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::{Desk, Letter};
@@ -54,8 +56,11 @@ impl Watches {
         kept: Option<Arc<Objects>>,
         profiles: &[Profile],
     ) -> Watches {
-        let mut maker = Maker { client, metrics, each: Vec::new() };
+        let mut maker = Maker { client, metrics, each: Vec::new(), reservations: None };
         let transform = PodTransform::new(gates);
+        if profiles.iter().any(Profile::reserves) {
+            maker.reservations();
+        }
         match kept {
             None => maker.pods_and_nodes(move |object| pod(transform, object), pod_gone, node, node_gone),
             Some(kept) => maker.pods_and_nodes_kept(transform, &kept),
@@ -154,6 +159,10 @@ struct Plan<K> {
     gone: Gone,
     fields: Option<&'static str>,
     may_be_missing: bool,
+    /// Told when the first list was delivered.
+    tells: Option<watch::Sender<bool>>,
+    /// Nothing is delivered before this is told.
+    after: Option<watch::Receiver<bool>>,
 }
 
 impl<K> Plan<K> {
@@ -161,7 +170,8 @@ impl<K> Plan<K> {
         here: impl Fn(Box<K>) -> Input + Send + Sync + 'static,
         gone: impl Fn(&ObjectKey, String) -> Input + Send + Sync + 'static,
     ) -> Plan<K> {
-        Plan { here: Box::new(here), gone: Box::new(gone), fields: None, may_be_missing: false }
+        let (here, gone) = (Box::new(here), Box::new(gone));
+        Plan { here, gone, fields: None, may_be_missing: false, tells: None, after: None }
     }
 
     fn fields(self, fields: &'static str) -> Plan<K> {
@@ -196,6 +206,10 @@ impl<K: Send + Sync + 'static> Watch for KindWatch<K> {
 /// Hands every change on, in order. Ends with the watch.
 async fn deliver<K>(mut deltas: Deltas<Parcel<K>>, plan: Plan<K>, desk: Desk) {
     let mut is_listed = false;
+    if let Some(mut before) = plan.after {
+        // An error means that the other watch has ended, as this one will.
+        let _ = before.wait_for(|is_listed| *is_listed).await;
+    }
     while let Some(delta) = deltas.next().await {
         let letter = match delta {
             Delta::Added(new) | Delta::Updated { new, .. } => match new.take() {
@@ -210,6 +224,9 @@ async fn deliver<K>(mut deltas: Deltas<Parcel<K>>, plan: Plan<K>, desk: Desk) {
             }
         };
         desk.send(letter).await;
+        if is_listed && let Some(tells) = &plan.tells {
+            tells.send_replace(true);
+        }
     }
 }
 
@@ -217,6 +234,8 @@ struct Maker<'m> {
     client: &'m kube::Client,
     metrics: &'m KitMetrics,
     each: Vec<Box<dyn Watch>>,
+    /// Told when all Reservations are listed, where they are watched.
+    reservations: Option<watch::Receiver<bool>>,
 }
 
 impl Maker<'_> {
@@ -236,6 +255,18 @@ impl Maker<'_> {
         self.each.push(Box::new(KindWatch { cache, reflector, deltas, plan }));
     }
 
+    /// A cluster may lack the kind, and get it later.
+    fn reservations(&mut self) {
+        let (tells, listed) = watch::channel(false);
+        self.reservations = Some(listed);
+        let here = |mut object: Box<Reservation>| {
+            transform::reservation(&mut object);
+            Input::Reservation { object }
+        };
+        let plan = Plan::of(here, |key, uid| Input::ReservationGone { name: name(key), uid });
+        self.add(Plan { tells: Some(tells), ..plan.may_be_missing() });
+    }
+
     fn pods_and_nodes(
         &mut self,
         pod: impl Fn(Box<core::Pod>) -> Input + Send + Sync + 'static,
@@ -243,7 +274,9 @@ impl Maker<'_> {
         node: impl Fn(Box<core::Node>) -> Input + Send + Sync + 'static,
         node_gone: impl Fn(&ObjectKey, String) -> Input + Send + Sync + 'static,
     ) {
-        self.add(Plan::of(pod, pod_gone).fields(UNFINISHED));
+        // Pods say which reservation they use, so those come first.
+        let after = self.reservations.clone();
+        self.add(Plan { after, ..Plan::of(pod, pod_gone).fields(UNFINISHED) });
         self.add(Plan::of(node, node_gone));
     }
 

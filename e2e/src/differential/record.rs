@@ -36,7 +36,7 @@ const CLEARED: [&str; 9] = [
 /// Requests on their way at once.
 const PARALLEL: usize = 8;
 /// Marks the nodes that a probe counts.
-const MARK: &str = "koord.test/mark";
+pub(super) const MARK: &str = "koord.test/mark";
 /// No node has any.
 const NOTHING: &str = "koord.test/nothing";
 /// When the first pod began to run, in seconds of the epoch; each later one a second after.

@@ -180,11 +180,19 @@ impl Talk {
         self.send("PATCH", &path, "application/merge-patch+json", patch).await
     }
 
-    /// Replaces a node: first its status, then the rest. Returns it after each.
-    pub async fn replace_node(&self, node: &Value) -> Result<[Value; 2]> {
+    /// Replaces a node, in one write where only its status or only the rest changes: a scheduler looks after each.
+    /// Returns it after each.
+    pub async fn replace_node(&self, node: &Value) -> Result<Vec<Value>> {
         let path = format!("/api/v1/nodes/{}", name(node));
-        let first = self.send("PUT", &format!("{path}/status"), "application/json", node).await?;
-        Ok([first, self.send("PUT", &path, "application/json", node).await?])
+        let known = self.get("Node", "", name(node)).await?;
+        let mut stored = Vec::new();
+        if has_other_status(&known, node) {
+            stored.push(self.send("PUT", &format!("{path}/status"), "application/json", node).await?);
+        }
+        if stored.is_empty() || has_other_spec(&known, node) {
+            stored.push(self.send("PUT", &path, "application/json", node).await?);
+        }
+        Ok(stored)
     }
 
     /// Deletes it at once; one that is not there is fine.
@@ -218,6 +226,24 @@ impl Talk {
             other => anyhow!(other).context(format!("{method} {path}")),
         })
     }
+}
+
+fn has_other_status(known: &Value, node: &Value) -> bool {
+    ["allocatable", "capacity"].iter().any(|part| known["status"][part] != node["status"][part])
+}
+
+/// Labels that only marks are go with either write.
+fn has_other_spec(known: &Value, node: &Value) -> bool {
+    let labels = |node: &Value| {
+        let mut labels = node["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+        labels.remove(super::record::MARK);
+        labels
+    };
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let is_closed = |node: &Value| node["spec"]["unschedulable"] == json!(true);
+    is_closed(known) != is_closed(node)
+        || list(&known["spec"]["taints"]) != list(&node["spec"]["taints"])
+        || labels(known) != labels(node)
 }
 
 fn place(kind: &str) -> Result<(&'static str, bool)> {

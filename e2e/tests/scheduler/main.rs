@@ -3,6 +3,7 @@
 mod cluster;
 mod load;
 mod ours;
+mod reservation;
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,8 @@ async fn check_all(place: &Place) -> Result<()> {
     a_restart_loses_nothing(place).await.context("a restart loses nothing")?;
     another_takes_over(place).await.context("another takes over")?;
     whoever_loses_the_lease_ends(place).await.context("whoever loses the lease ends")?;
-    load::busy_nodes_are_avoided(place).await.context("busy nodes are avoided")
+    load::busy_nodes_are_avoided(place).await.context("busy nodes are avoided")?;
+    reservation::check_all(place).await.context("reservations")
 }
 
 #[tokio::test(flavor = "multi_thread")]

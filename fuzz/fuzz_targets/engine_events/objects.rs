@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::tape::Tape;
 
-pub const STANDARD: &str = "default-scheduler";
-pub const OURS: &str = "koord-scheduler";
+pub(crate) const STANDARD: &str = "default-scheduler";
+pub(crate) const OURS: &str = "koord-scheduler";
 
 const NAMESPACES: [&str; 3] = ["default", "team-a", ""];
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -52,18 +52,20 @@ const RESOURCES: [&str; 8] = [
 ];
 const INTEGERS: [i64; 12] = [1, 2, 0, 100, -1, 3, 10, 1_000_000, 2_147_483_647, -2_147_483_648, 50, 7];
 const WIDE: [i64; 8] = [100_000_000, 0, 1, -1, i64::MAX, i64::MIN, 1 << 40, 23_000_000];
+const TIMES: [&str; 4] =
+    ["2023-11-14T22:13:20Z", "2027-01-15T08:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"];
 const MANY: usize = 1000;
 
 /// Makes objects, and few of the huge ones.
 #[derive(Default)]
-pub struct Maker {
+pub(crate) struct Maker {
     revision: u64,
     huge: u32,
 }
 
 impl Maker {
     /// What a line of this kind says; none when it is none.
-    pub fn input(&mut self, kind: u8, tape: &mut Tape<'_>) -> Option<Input> {
+    pub(crate) fn input(&mut self, kind: u8, tape: &mut Tape<'_>) -> Option<Input> {
         let value = match kind {
             b'p' => json!({"type": "pod", "object": self.pod(tape, false)}),
             b'P' => json!({"type": "pod", "object": self.pod(tape, true)}),
@@ -75,6 +77,12 @@ impl Maker {
             b'x' => json!({"type": "nodeGone", "name": node_name(tape)}),
             b'g' => json!({"type": "namespace", "object":
                 {"metadata": {"name": tape.pick(&NAMESPACES), "labels": labels(tape)}}}),
+            b'm' => {
+                json!({"type": "nodeMetric", "object": {"metadata": {"name": node_name(tape)}, "status": {
+                "updateTime": tape.pick(&TIMES),
+                "nodeMetric": {"nodeUsage": {"resources": amounts(tape)}}}}})
+            }
+            b'M' => json!({"type": "nodeMetricGone", "name": node_name(tape)}),
             b'G' => json!({"type": "namespaceGone", "name": tape.pick(&NAMESPACES)}),
             b'u' => json!({"type": "budget", "object": {
                 "metadata": {"name": format!("b{}", tape.below(3)), "namespace": tape.pick(&NAMESPACES)},
@@ -97,7 +105,7 @@ impl Maker {
         serde_json::from_value(value).ok()
     }
 
-    pub fn pod_name(&self, tape: &mut Tape<'_>) -> (String, String) {
+    pub(crate) fn pod_name(&self, tape: &mut Tape<'_>) -> (String, String) {
         let number = tape.below(16);
         (NAMESPACES[usize::from(number % 5 == 4)].to_owned(), format!("p{number}"))
     }
@@ -120,11 +128,7 @@ impl Maker {
             pod["spec"]["nodeName"] = json!(node_name(tape));
             pod["status"] = json!({"phase": tape.pick(&["Running", "Pending", "Running", "Failed"])});
             if tape.chance(2) {
-                pod["status"]["startTime"] = json!(tape.pick(&[
-                    "2024-01-01T00:00:00Z",
-                    "0001-01-01T00:00:00Z",
-                    "9999-12-31T23:59:59Z"
-                ]));
+                pod["status"]["startTime"] = json!(tape.pick(&TIMES));
             }
         } else if tape.chance(10) {
             pod["status"] = json!({"nominatedNodeName": node_name(tape)});

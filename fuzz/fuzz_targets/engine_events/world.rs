@@ -27,7 +27,7 @@ const RECOUNTED_EVERY: usize = 8;
 const REST_SECONDS: i64 = 400;
 
 /// Plays these lines to an engine.
-pub fn play(data: &[u8]) {
+pub(crate) fn play(data: &[u8]) {
     let mut world = World::new();
     for (number, line) in data.split(|byte| *byte == b'\n').take(LINES_MAX).enumerate() {
         world.happen(line);
@@ -97,14 +97,13 @@ impl World {
     fn tell(&mut self, input: Input) {
         match &input {
             Input::Pod { object } => {
-                let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                let key = (text(&object.metadata.namespace), text(&object.metadata.name));
+                let key = key_of(object);
                 let spec = object.spec.as_ref();
                 let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
                 let is_open = spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default().is_empty()
                     && !matches!(phase, Some("Succeeded" | "Failed"))
                     && object.metadata.deletion_timestamp.is_none();
-                let uid = text(&object.metadata.uid);
+                let uid = object.metadata.uid.clone().unwrap_or_default();
                 match is_open && !uid.is_empty() && is_ours(object) {
                     true => drop(self.waiting.insert(key, uid)),
                     // A name means the pod that it was told of last.
@@ -158,7 +157,17 @@ impl World {
     /// Events come twice, and late.
     fn tell_again(&mut self, tape: &mut Tape<'_>) {
         let at = usize::from(tape.byte()) * self.told.len() / 256;
-        if let Some(input) = self.told.get(at).cloned() {
+        let Some(input) = self.told.get(at).cloned() else { return };
+        // Of a pod that another one of its name has followed, nothing comes any more.
+        let uid_of = |input: &Input| match input {
+            Input::Pod { object } => Some((key_of(object), object.metadata.uid.clone())),
+            _ => None,
+        };
+        let is_stale = uid_of(&input).is_some_and(|(key, uid)| {
+            let last = self.told.iter().rev().filter_map(uid_of).find(|(known, _)| *known == key);
+            last.is_some_and(|(_, last)| last != uid)
+        });
+        if !is_stale {
             self.tell(input);
         }
     }
@@ -221,7 +230,7 @@ impl World {
 
 /// The default plugins, and a profile with ours beside them.
 fn engine() -> Engine {
-    let plus = ["NodeResourcesFitPlus", "ScarceResourceAvoidance", "SchedulingHint"];
+    let plus = ["LoadAwareScheduling", "NodeResourcesFitPlus", "ScarceResourceAvoidance", "SchedulingHint"];
     let enabled = plus.map(|name| Choice { name: name.to_owned(), weight: 2 }).to_vec();
     let custom =
         PluginSets { multi_point: PluginSet { enabled, disabled: Vec::new() }, ..PluginSets::default() };
@@ -229,6 +238,11 @@ fn engine() -> Engine {
     ours.points = PluginSets::defaults().merge(&custom).expand(objects::OURS).expect("plugins that exist");
     let options = Options::new(vec![Profile::standard(objects::STANDARD), ours]);
     Engine::new(&options).expect("profiles that fit together")
+}
+
+fn key_of(pod: &k8s_openapi::api::core::v1::Pod) -> (String, String) {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    (text(&pod.metadata.namespace), text(&pod.metadata.name))
 }
 
 fn is_ours(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
@@ -253,6 +267,14 @@ fn outcome(command: &Command, is_good: bool) -> Option<(String, Outcome)> {
             order.preemptor.uid.to_string(),
             if is_good { Outcome::Preempted } else { Outcome::PreemptFailed { message: message() } },
         ),
-        Command::PatchStatus(_) | Command::Tell(_) | Command::Warn(_) => return None,
+        Command::WriteReservation(write) => (
+            write.uid.to_string(),
+            if is_good { Outcome::Written } else { Outcome::WriteFailed { message: message() } },
+        ),
+        Command::PatchStatus(_)
+        | Command::Unmark(_)
+        | Command::DeleteReservation { .. }
+        | Command::Tell(_)
+        | Command::Warn(_) => return None,
     })
 }

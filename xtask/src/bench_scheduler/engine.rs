@@ -9,7 +9,8 @@ use koord_engine::engine::{Command, Input, Options, Outcome};
 use koord_engine::time::Time;
 use serde_json::{Value, json};
 
-use super::workload::{Workload, input};
+use super::instructions::MANY;
+use super::workload::{Pods, Workload, input};
 use crate::bench_report::{Report, millis};
 use crate::step::say;
 
@@ -67,7 +68,22 @@ impl Bench {
     }
 
     /// Tells of a group of pods and places them.
-    fn round(&mut self, workload: &Workload, group: &super::workload::Pods) -> Result<Measured> {
+    fn round(&mut self, workload: &Workload, group: &Pods) -> Result<Measured> {
+        let told = self.tell(workload, group)?;
+        let (bound, elapsed, attempts) = self.drain(usize::MAX);
+        // The watch tells of what was bound; not part of the figure.
+        for (uid, node) in &bound {
+            let Some(mut pod) = self.pods.remove(uid) else { continue };
+            pod["spec"]["nodeName"] = json!(node);
+            pod["metadata"]["resourceVersion"] = json!("2");
+            let object = input(json!({"type": "pod", "object": pod}))?;
+            self.engine.take(self.now, object);
+        }
+        Ok(Measured { pods: bound.len(), elapsed, told, attempts })
+    }
+
+    /// Tells of a group of pods. Returns the time that the engine took for it.
+    fn tell(&mut self, workload: &Workload, group: &Pods) -> Result<Duration> {
         let mut inputs = Vec::new();
         for mut pod in workload.pods(group, self.made)? {
             let uid = format!("00000000-0000-0000-0000-{:012}", self.made);
@@ -82,24 +98,15 @@ impl Bench {
         for input in inputs {
             self.engine.take(self.now, input);
         }
-        let told = begun.elapsed();
-        let (bound, elapsed, attempts) = self.drain();
-        // The watch tells of what was bound; not part of the figure.
-        for (uid, node) in &bound {
-            let Some(mut pod) = self.pods.remove(uid) else { continue };
-            pod["spec"]["nodeName"] = json!(node);
-            pod["metadata"]["resourceVersion"] = json!("2");
-            let object = input(json!({"type": "pod", "object": pod}))?;
-            self.engine.take(self.now, object);
-        }
-        Ok(Measured { pods: bound.len(), elapsed, told, attempts })
+        Ok(begun.elapsed())
     }
 
-    /// Lets the engine work until nothing is ready. Everything it is asked to do succeeds at once.
-    fn drain(&mut self) -> (Vec<Bound>, Duration, Vec<Duration>) {
+    /// Lets the engine work until so many pods are bound or nothing is ready. Everything it is asked to do succeeds
+    /// at once.
+    fn drain(&mut self, pods_max: usize) -> (Vec<Bound>, Duration, Vec<Duration>) {
         let (mut bound, mut attempts) = (Vec::new(), Vec::new());
         let begun = Instant::now();
-        loop {
+        while bound.len() < pods_max {
             let started = Instant::now();
             let Some(_) = self.engine.step(self.now) else { break };
             attempts.push(started.elapsed());
@@ -145,6 +152,18 @@ pub(super) fn measure(workload: &Workload) -> Result<Measured> {
         whole.attempts.extend(part.attempts);
     }
     Ok(whole)
+}
+
+/// Gets a workload ready and places so many of its pods: all that is done in a process whose instructions are counted.
+pub(super) fn only_place(workload: &Workload, pods: usize) -> Result<()> {
+    let workload = workload.scaled(workload.node_count(), MANY);
+    let mut bench = Bench::new(&workload)?;
+    for group in &workload.measured {
+        bench.tell(&workload, group)?;
+    }
+    let (bound, ..) = bench.drain(pods);
+    ensure!(bound.len() == pods, "{}: {} of {pods} placed", workload.name, bound.len());
+    Ok(())
 }
 
 /// Every workload with its bars.

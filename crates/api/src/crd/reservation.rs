@@ -5,7 +5,7 @@ mod reserve_pod;
 mod status;
 mod validate;
 
-pub use owner::{OwnerError, OwnerMatcher};
+pub use owner::{OwnedPod, OwnerError, OwnerMark, OwnerMatcher, Reference};
 pub use reserve_pod::FAKE_CONTAINER;
 pub use status::reason;
 pub use validate::{InvalidReservation, ValidReservation, validate};

@@ -2,6 +2,7 @@
 
 use koord_api::resource::{ResourceId, ResourceTable, ResourceVector};
 
+use super::reservations::{Counted, Overdrawn};
 use super::{Node, Row};
 use crate::requests::Requests;
 
@@ -19,6 +20,8 @@ pub struct Columns {
     /// Requests as scoring counts them.
     pub nonzero_cpu: Vec<i64>,
     pub nonzero_memory: Vec<i64>,
+    /// What scoring takes off what is requested: see `Counted`.
+    pub overdrawn: Vec<Overdrawn>,
     /// The lowest priority of a pod on the row; the highest there is without pods. Where it is no lower than a pod's
     /// own, that pod need not look for anyone to take away.
     pub lowest_priority: Vec<i32>,
@@ -26,7 +29,8 @@ pub struct Columns {
     scalars: Vec<(ResourceId, Amounts)>,
     /// How many real rows are cordoned: mostly none, and then nobody looks.
     unschedulable_count: usize,
-    /// A pod that was counted asked for less than nothing, or for so much that a sum may have been cut off.
+    /// A pod that was counted asked for less than nothing, or for so much that a sum may have been cut off, or used a
+    /// reservation.
     has_odd_sums: bool,
 }
 
@@ -71,8 +75,8 @@ impl Columns {
         self.unschedulable_count > 0
     }
 
-    /// Whether what is requested on a row may be less than what the pods there ask for. Once so, for good: that
-    /// never happens but by objects that no API server lets through.
+    /// Whether what is requested on a row may be less than what the pods there ask for. Once so, for good: it comes
+    /// with the first owner of a reservation, or with objects that no API server lets through.
     pub fn has_odd_sums(&self) -> bool {
         self.has_odd_sums
     }
@@ -83,6 +87,7 @@ impl Columns {
         self.taint_set.push(0);
         self.nonzero_cpu.push(0);
         self.nonzero_memory.push(0);
+        self.overdrawn.push(Overdrawn::default());
         self.lowest_priority.push(i32::MAX);
         for amounts in [&mut self.cpu, &mut self.memory, &mut self.storage, &mut self.pods] {
             amounts.grow();
@@ -128,6 +133,7 @@ impl Columns {
         self.clear_node(row);
         let at = row.index();
         (self.nonzero_cpu[at], self.nonzero_memory[at]) = (0, 0);
+        self.overdrawn[at] = Overdrawn::default();
         self.lowest_priority[at] = i32::MAX;
         for amounts in self.all_mut() {
             amounts.requested[at] = 0;
@@ -137,17 +143,41 @@ impl Columns {
     /// Adds a pod's amounts `times` over: 1, or -1 to take them away.
     pub(super) fn add(&mut self, row: Row, requests: &Requests, times: i64, table: &ResourceTable) {
         let at = row.index();
-        // The number of pods is counted, whatever one may ask for under that name.
-        for (id, units) in requests.amounts.iter().filter(|(id, _)| *id != ResourceId::PODS) {
-            self.has_odd_sums |= !(0..=AMOUNT_MAX).contains(&units);
-            if let Some(amounts) = self.amounts_mut(id, table) {
-                amounts.requested[at] = amounts.requested[at].saturating_add(units.saturating_mul(times));
-            }
-        }
+        self.has_odd_sums |= requests.amounts.iter().any(|(_, units)| !(0..=AMOUNT_MAX).contains(&units));
+        self.add_amounts(row, &requests.amounts, times, table);
         self.pods.requested[at] += times;
         let (cpu, memory) = (requests.nonzero_cpu_milli, requests.nonzero_memory);
         self.nonzero_cpu[at] = self.nonzero_cpu[at].saturating_add(cpu.saturating_mul(times));
         self.nonzero_memory[at] = self.nonzero_memory[at].saturating_add(memory.saturating_mul(times));
+    }
+
+    /// The same for what a pod counts for in place of what it asks; the pod itself is not counted.
+    pub(super) fn count(&mut self, row: Row, counted: &Counted, times: i64, table: &ResourceTable) {
+        let at = row.index();
+        // What owners take of a reservation is not taken off the node a second time.
+        self.has_odd_sums = true;
+        self.add_amounts(row, &counted.amounts, times, table);
+        let add = |sum: &mut i64, by: i64| *sum = sum.saturating_add(by.saturating_mul(times));
+        add(&mut self.nonzero_cpu[at], counted.nonzero_cpu_milli);
+        add(&mut self.nonzero_memory[at], counted.nonzero_memory);
+        add(&mut self.overdrawn[at].cpu_milli, counted.overdrawn.cpu_milli);
+        add(&mut self.overdrawn[at].memory, counted.overdrawn.memory);
+    }
+
+    /// The number of pods is counted, whatever one may ask for under that name.
+    fn add_amounts(&mut self, row: Row, amounts: &ResourceVector, times: i64, table: &ResourceTable) {
+        let at = row.index();
+        for (id, units) in amounts.iter().filter(|(id, _)| *id != ResourceId::PODS) {
+            if let Some(amounts) = self.amounts_mut(id, table) {
+                amounts.requested[at] = amounts.requested[at].saturating_add(units.saturating_mul(times));
+            }
+        }
+    }
+
+    /// What is requested of a resource on a row as scoring counts it.
+    pub fn scored(&self, amounts: &Amounts, id: ResourceId, row: Row) -> i64 {
+        let overdrawn = self.overdrawn[row.index()].of(id);
+        amounts.requested[row.index()].saturating_sub(overdrawn)
     }
 
     /// Whether a sum of the row has reached the end of its range, so that nothing can be taken off it any more.
@@ -159,7 +189,7 @@ impl Columns {
         sums.chain([self.nonzero_cpu[at], self.nonzero_memory[at]]).any(|sum| sum == i64::MAX)
     }
 
-    /// Counts the row's pods anew.
+    /// Counts what the row's pods ask for anew.
     pub(super) fn recount<'a>(
         &mut self,
         row: Row,
@@ -168,6 +198,7 @@ impl Columns {
     ) {
         let at = row.index();
         (self.nonzero_cpu[at], self.nonzero_memory[at]) = (0, 0);
+        self.overdrawn[at] = Overdrawn::default();
         self.all_mut().for_each(|amounts| amounts.requested[at] = 0);
         for requests in all {
             self.add(row, requests, 1, table);

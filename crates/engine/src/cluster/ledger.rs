@@ -46,6 +46,12 @@ pub(super) struct Ledger {
     assumed: usize,
 }
 
+impl Ledger {
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+}
+
 impl Cluster {
     pub fn held(&self, uid: &str) -> Option<&Held> {
         self.pods.held.get(uid)
@@ -57,7 +63,7 @@ impl Cluster {
     }
 
     pub fn pod_count(&self) -> usize {
-        self.pods.held.len()
+        self.pods.len()
     }
 
     pub fn assumed_count(&self) -> usize {
@@ -99,7 +105,11 @@ impl Cluster {
                 actual: pod.node.to_string(),
             }),
             Some(held)
-                if Arc::ptr_eq(&held.pod.class, &pod.class) && held.pod.is_deleting == pod.is_deleting =>
+                if Arc::ptr_eq(&held.pod.class, &pod.class)
+                    && held.pod.is_deleting == pod.is_deleting
+                    && held.pod.uses == pod.uses
+                    && held.pod.operates.is_none()
+                    && pod.operates.is_none() =>
             {
                 // What is counted is the same; only the record is new, and that we are sure now.
                 self.replace_record(pod, row);
@@ -119,6 +129,7 @@ impl Cluster {
     pub fn release(&mut self, uid: &str) -> bool {
         let Some(held) = self.pods.held.remove(uid) else { return false };
         self.pods.assumed -= usize::from(held.life == Life::Assumed);
+        self.leave_reservations(&held.pod);
         self.vacate(held.row, &held.pod);
         true
     }
@@ -127,7 +138,8 @@ impl Cluster {
         let since = self.since(&pod, known);
         self.occupy(row, &pod, since);
         self.pods.assumed += usize::from(life == Life::Assumed);
-        self.pods.held.insert(pod.uid.clone(), Held { pod, row, life, since });
+        self.pods.held.insert(pod.uid.clone(), Held { pod: pod.clone(), row, life, since });
+        self.enter_reservations(row, &pod);
     }
 
     // Differs: for a pod that never says when it was scheduled, upstream begins anew with every change of a condition,

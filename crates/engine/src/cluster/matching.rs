@@ -124,8 +124,8 @@ pub struct Matching {
     classes: QuickMap<usize, Memo>,
     namespaces: HashMap<Box<str>, std::collections::BTreeMap<String, String>>,
     version: u64,
-    /// How much there may be before it is looked for what nobody needs any more.
-    swept_at: usize,
+    /// Attempts since it was looked for what nobody needs any more.
+    attempts: usize,
 }
 
 #[derive(Debug)]
@@ -186,9 +186,9 @@ fn address(class: &Arc<Class>) -> usize {
 }
 
 /// Labels of a class, as selectors read them.
-pub(super) struct ClassLabels<'a> {
-    pub(super) class: &'a Class,
-    pub(super) names: &'a Names,
+pub(crate) struct ClassLabels<'a> {
+    pub(crate) class: &'a Class,
+    pub(crate) names: &'a Names,
 }
 
 impl Labels for ClassLabels<'_> {
@@ -380,6 +380,12 @@ impl Matching {
         if memo.pods.is_empty() && Arc::strong_count(class) <= sweep::KEEPERS + 1 {
             self.classes.remove(&address(class));
         }
+    }
+
+    /// Classes that have pods on nodes, and where; in no order.
+    pub fn placed(&self) -> impl Iterator<Item = (&Arc<Class>, impl Iterator<Item = Row> + '_)> {
+        let placed = self.classes.iter().filter(|(_, memo)| !memo.pods.is_empty());
+        placed.map(|(_, memo)| (&memo.class, memo.pods.keys().copied()))
     }
 
     /// A node's labels are about to change (-1) or have changed (1).

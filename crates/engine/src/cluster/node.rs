@@ -58,7 +58,8 @@ impl Standing {
     fn of(pod: &Pod) -> Standing {
         let amounts = &pod.class.requests.amounts;
         Standing {
-            priority: pod.class.priority,
+            // What is reserved is not taken away for anybody.
+            priority: if pod.class.reserve.is_some() { i32::MAX } else { pod.class.priority },
             started: pod.started,
             cpu_milli: amounts.get(ResourceId::CPU),
             memory: amounts.get(ResourceId::MEMORY),

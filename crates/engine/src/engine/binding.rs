@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use koord_api::duration::GoDuration;
+use koord_api::keys::pod::annotation::RESERVATION_ALLOCATED;
 
-use super::command::{self, BindPlan, Note, StatusPatch, Subject};
+use super::command::{self, BindPlan, Note, StatusPatch, Subject, Unmark};
 use super::failure::Refusal;
 use super::input::Outcome;
 use super::step::Record;
@@ -29,6 +30,8 @@ pub(super) struct Binding {
     pub(super) row: Row,
     slots: Slots,
     stage: Stage,
+    /// What must not stay written if the bind fails.
+    marks: Vec<Unmark>,
     /// Since when it has the place.
     since: Time,
 }
@@ -137,7 +140,7 @@ impl Engine {
         }
         self.bindings.insert(
             uid.clone(),
-            Binding { record, row, slots, stage: Stage::Waiting { timers }, since: now },
+            Binding { record, row, slots, stage: Stage::Waiting { timers }, marks: Vec::new(), since: now },
         );
         if !waits {
             self.prepare_binding(now, &uid);
@@ -146,6 +149,10 @@ impl Engine {
 
     /// Tells the API where the pod will go, while that takes its time.
     fn announce(&mut self, pod: &Pod, row: Row) {
+        // A Reservation has no field for it.
+        if pod.reserves.is_some() {
+            return;
+        }
         let node = self.world.cluster.node(row).name.clone();
         if let Some(waiting) = self.world.waiting.get_mut(&pod.uid) {
             waiting.nominated = Some(node.clone());
@@ -179,7 +186,8 @@ impl Engine {
         } else {
             plan.pod = Some(Subject::of(&pod));
             plan.node = self.world.cluster.node(binding.row).name.clone();
-            plan.nominates = true;
+            plan.nominates = pod.reserves.is_none();
+            binding.marks = marks(&plan);
             if let Some(waiting) = self.world.waiting.get_mut(uid) {
                 waiting.nominated = Some(plan.node.clone());
             }
@@ -199,23 +207,34 @@ impl Engine {
     fn post_binding(&mut self, uid: &str) {
         let Some(binding) = self.bindings.get_mut(uid) else { return };
         binding.stage = Stage::Binding;
-        let pod = &binding.record.pod.content;
-        let extender = extender::binder(&self.extenders, &self.world.cluster, pod);
+        let (pod, row) = (binding.record.pod.content.clone(), binding.row);
+        let profile = binding.record.pod.profile;
+        let extender = self.binder(&pod);
+        let waits_for_room = self.waits_for_room(&pod, row);
         self.commands.push(Command::Bind(command::Binding {
-            pod: Subject::of(pod),
-            node: self.world.cluster.node(binding.row).name.clone(),
-            scheduler: self.world.frameworks[usize::from(binding.record.pod.profile.0)].scheduler.clone(),
+            pod: Subject::of(&pod),
+            node: self.world.cluster.node(row).name.clone(),
+            scheduler: self.world.framework(profile).scheduler.clone(),
             extender,
+            waits_for_room,
         }));
+    }
+
+    /// The extender that binds a pod, if one does.
+    fn binder(&self, pod: &std::sync::Arc<Pod>) -> Option<usize> {
+        let is_ours = pod.reserves.is_some();
+        if is_ours { None } else { extender::binder(&self.extenders, &self.world.cluster, pod) }
     }
 
     /// An extender's own words stand alone, unless our binder was asked after it.
     fn bind_failure(&self, uid: &str, message: String) -> String {
         let pod = self.bindings.get(uid).map(|binding| &binding.record.pod.content);
-        let binder = pod.and_then(|pod| extender::binder(&self.extenders, &self.world.cluster, pod));
+        let binder = pod.and_then(|pod| self.binder(pod));
+        let plugin =
+            if pod.is_some_and(|pod| pod.reserves.is_some()) { "Reservation" } else { "DefaultBinder" };
         match binder.is_some_and(|at| !self.extenders[at].terms().is_ignorable) {
             true => message,
-            false => format!("running Bind plugin \"DefaultBinder\": {message}"),
+            false => format!("running Bind plugin \"{plugin}\": {message}"),
         }
     }
 
@@ -249,22 +268,36 @@ impl Engine {
                 self.commands.push(Command::Warn(text));
                 self.activate(now, uid);
             }
+            Outcome::Written => {}
+            Outcome::WriteFailed { message } => {
+                self.keeper.failed(now, uid);
+                let text = format!("status of reservation {uid} could not be written: {message}");
+                self.commands.push(Command::Warn(text));
+            }
         }
     }
 
     fn is_bound(&mut self, uid: &str) {
         let Some(binding) = self.bindings.remove(uid) else { return };
-        let pod = &binding.record.pod.content;
+        let about = Subject::of(&binding.record.pod.content);
         let node = &self.world.cluster.node(binding.row).name;
-        self.commands.push(Command::Tell(Box::new(Note {
-            about: Subject::of(pod),
+        let note = format!("Successfully assigned {} to {node}", about.name());
+        let told = Note {
+            about,
             related: None,
-            scheduler: self.world.frameworks[usize::from(binding.record.pod.profile.0)].scheduler.clone(),
+            scheduler: self.world.framework(binding.record.pod.profile).scheduler.clone(),
             is_warning: false,
             reason: "Scheduled",
             action: "Binding",
-            note: format!("Successfully assigned {} to {node}", pod.key),
-        })));
+            note,
+        };
+        let used = self.used_reservation(uid);
+        let second = used.map(|name| Note {
+            reason: "ReservationAllocated",
+            note: format!("Allocated from reservation {name}"),
+            ..told.clone()
+        });
+        self.commands.extend([told].into_iter().chain(second).map(|note| Command::Tell(Box::new(note))));
     }
 
     /// Binds if all that was written has taken effect.
@@ -312,6 +345,8 @@ impl Engine {
     fn fail_binding(&mut self, now: Time, uid: &str, refusal: Refusal) {
         let Some(mut binding) = self.bindings.remove(uid) else { return };
         let pod = binding.record.pod.content.clone();
+        let marks = std::mem::take(&mut binding.marks).into_iter();
+        self.commands.extend(marks.map(|mark| Command::Unmark(Box::new(mark))));
         self.unreserve(binding.record.pod.profile, &pod, binding.row, &mut binding.slots);
         self.take_back(now, binding.record, refusal);
     }
@@ -426,6 +461,21 @@ impl Engine {
             }
         }
     }
+}
+
+/// What a plan marks pods with that must go again: the reservation that they use. A pod that is bound after all keeps
+/// its own. Spec: scheduler-reservation-loadaware A7.8.
+fn marks(plan: &BindPlan) -> Vec<Unmark> {
+    let own = plan.pod.iter().map(|pod| (pod, &plan.annotations, &*plan.node));
+    let others = plan.others.iter().map(|marked| (&marked.pod, &marked.annotations, ""));
+    own.chain(others)
+        .filter(|(_, annotations, _)| annotations.contains_key(RESERVATION_ALLOCATED))
+        .map(|(pod, _, node)| Unmark {
+            pod: pod.clone(),
+            node: node.into(),
+            annotations: vec![RESERVATION_ALLOCATED.to_owned()],
+        })
+        .collect()
 }
 
 /// Plugins that refuse before the bind speak for themselves. Spec: scheduler-core 4 step 3.

@@ -37,18 +37,22 @@ impl Engine {
         }
         let other = self.world.others.values().find(named).cloned();
         if let Some(pod) = other {
-            let known = self.scheduler_names();
-            let summary = format!(
-                "waits for another scheduler: {}",
-                explain::unknown_scheduler(&pod.class.scheduler, &known)
-            );
-            return Some(self.bare(now, &pod, State::UnknownScheduler { known }, summary));
+            return Some(self.explain_other(now, &pod));
         }
         let held = self.world.cluster.all_held().find(|held| named(&&held.pod))?;
         let (pod, node) = (held.pod.clone(), self.world.cluster.node(held.row).name.to_string());
-        let summary = format!("is on {node}");
+        let used = self.used_reservation(&pod.uid).map(|name| format!(", in reservation {name}"));
+        let summary = format!("is on {node}{}", used.unwrap_or_default());
         let since = pod.started.map(Time::from_seconds);
         Some(self.bare(now, &pod, State::Bound { node, since }, summary))
+    }
+
+    /// A pod that somebody else has to place.
+    pub(super) fn explain_other(&self, now: Time, pod: &Pod) -> Explanation {
+        let known = self.scheduler_names();
+        let whose = explain::unknown_scheduler(&pod.class.scheduler, &known);
+        let summary = format!("waits for another scheduler: {whose}");
+        self.bare(now, pod, State::UnknownScheduler { known }, summary)
     }
 
     fn scheduler_names(&self) -> Vec<String> {
@@ -56,9 +60,10 @@ impl Engine {
     }
 
     /// What is known without looking at nodes.
-    fn bare(&self, now: Time, pod: &Pod, state: State, summary: String) -> Explanation {
+    pub(super) fn bare(&self, now: Time, pod: &Pod, state: State, summary: String) -> Explanation {
         Explanation {
-            pod: pod.key.to_string(),
+            pod: pod.reserves.as_ref().map_or_else(|| pod.key.to_string(), |name| name.to_string()),
+            is_reservation: pod.reserves.is_some(),
             uid: pod.uid.to_string(),
             scheduler: pod.class.scheduler.to_string(),
             priority: pod.class.priority,
@@ -78,7 +83,7 @@ impl Engine {
     }
 
     /// A pod of ours that is not bound.
-    fn explain_waiting(&mut self, now: Time, pod: &Arc<Pod>, profile: ProfileId) -> Explanation {
+    pub(super) fn explain_waiting(&mut self, now: Time, pod: &Arc<Pod>, profile: ProfileId) -> Explanation {
         let state = self.state(now, pod);
         if let State::WaitingAtPermit { node, .. } | State::Binding { node, .. } = &state {
             let summary = format!("has a place on {node} and is being bound");
@@ -118,7 +123,6 @@ impl Engine {
 
     /// Asks every plugin about every node, and tries changes.
     fn look(&mut self, pod: &Arc<Pod>, profile: ProfileId) -> Findings {
-        self.follow_nominations();
         self.world.cluster.attend(&pod.class);
         let order = self.world.cluster.would_visit();
         let judges = judges(&self.world, &self.nominated, profile, &order);
@@ -304,7 +308,7 @@ impl Engine {
         let Some((member, _)) = explain::representative(members) else { return };
         let Some(profile) = member.profile else { return };
         let findings = self.look(&member.pod, profile);
-        group.explained = Some(member.pod.key.to_string());
+        group.explained = Some(member.pod.title());
         group.cheapest = findings.fixes.into_iter().next();
         if let Common::Unfit(_) = common {
             let reasons = explain::causes(&self.world.cluster, &findings.survey);

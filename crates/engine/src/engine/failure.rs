@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::command::{Condition, Note, PreemptOrder, StatusPatch, Subject};
+use super::command::{Condition, Note, PreemptOrder, ReservationChange, StatusPatch, Subject};
 use super::handlers::{Failed, Handlers};
+use super::reservations::{must_reserve, reservations_message};
 use super::step::Record;
 use super::world::queue_uid;
 use super::{Command, Engine, Verdict};
@@ -129,6 +130,9 @@ impl Engine {
     }
 
     fn renominate(&mut self, pod: &Arc<Pod>, profile: queue::ProfileId, nominating: Nominating) {
+        if nominating == Nominating::Clear {
+            self.promise(profile, pod, None);
+        }
         let nominating = match nominating {
             Nominating::Keep => match self.queue.nominated_node(&queue_uid(&pod.uid)).cloned() {
                 Some(node) => queue::Nominating::Override(Some(node)),
@@ -143,18 +147,26 @@ impl Engine {
         self.queue.nominate(&self.world, &super::world::queued(pod, profile), nominating);
     }
 
+    /// What goes with the promise of a node is promised too, or no longer.
+    fn promise(&mut self, profile: queue::ProfileId, pod: &Arc<Pod>, room: Option<&Preemption>) {
+        let framework = &self.world.frameworks[usize::from(profile.0)];
+        for plugin in framework.reserves.iter().filter_map(|hooks| hooks.reserve.as_ref()) {
+            plugin.promise(&mut self.world.cluster, pod, room);
+        }
+    }
+
     /// Event and status, both only as far as they say something new.
     fn tell_failure(&mut self, pod: &Arc<Pod>, profile: queue::ProfileId, refusal: &Refusal) {
-        let scheduler = self.world.framework(profile).scheduler.clone();
-        self.commands.push(Command::Tell(Box::new(Note {
-            about: Subject::of(pod),
-            related: None,
-            scheduler,
-            is_warning: true,
-            reason: "FailedScheduling",
-            action: "Scheduling",
-            note: cut(&refusal.message),
-        })));
+        self.tell_event(pod, profile, "FailedScheduling", &refusal.message);
+        if must_reserve(pod)
+            && let Some(message) = reservations_message(&refusal.message)
+        {
+            self.tell_event(pod, profile, "FailedScheduling-Reservation", &message);
+        }
+        if pod.reserves.is_some() {
+            self.tell_unplaced_reservation(pod, refusal);
+            return;
+        }
         let promised = match refusal.nominating {
             Nominating::Keep => None,
             Nominating::Clear => Some(Box::<str>::default()),
@@ -185,9 +197,35 @@ impl Engine {
         self.commands.push(Command::PatchStatus(Box::new(patch)));
     }
 
+    fn tell_event(&mut self, pod: &Pod, profile: queue::ProfileId, reason: &'static str, message: &str) {
+        self.commands.push(Command::Tell(Box::new(Note {
+            about: Subject::of(pod),
+            related: None,
+            scheduler: self.world.framework(profile).scheduler.clone(),
+            is_warning: true,
+            reason,
+            action: "Scheduling",
+            note: cut(message),
+        })));
+    }
+
+    /// A Reservation has a condition of its own, and no field for a nomination.
+    fn tell_unplaced_reservation(&mut self, pod: &Arc<Pod>, refusal: &Refusal) {
+        let told = self.keeper.get(&pod.uid).and_then(|known| known.told.clone());
+        let Some(waiting) = self.world.waiting.get_mut(&pod.uid) else { return };
+        let known = waiting.written.as_ref().map(|(_, message, _)| message.as_str()).or(told.as_deref());
+        if known == Some(refusal.message.as_str()) {
+            return;
+        }
+        waiting.written = Some((refusal.reason(), refusal.message.clone(), pod.generation));
+        let change = ReservationChange::Unschedulable { message: refusal.message.clone() };
+        self.write_reservation(&pod.uid, change);
+    }
+
     /// Makes room on a node: victims go, and lesser pods lose their promise of it. Spec: scheduler-core 6.13.8.
     pub(super) fn preempt(&mut self, now: Time, record: &Record, preemption: &Preemption) {
         let pod = &record.pod.content;
+        self.promise(record.pod.profile, pod, Some(preemption));
         let node = self.world.cluster.node(preemption.row).name.clone();
         let mut victims = Vec::new();
         for victim in preemption.calls() {
@@ -206,6 +244,9 @@ impl Engine {
         for uid in lesser {
             self.queue.delete_nomination(&queue_uid(&uid));
             let Some(waiting) = self.world.waiting.get_mut(&uid) else { continue };
+            if waiting.pod.reserves.is_some() {
+                continue;
+            }
             waiting.nominated = Some(Box::default());
             let patch = StatusPatch {
                 pod: Subject::of(&waiting.pod),

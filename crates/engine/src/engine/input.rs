@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::storage::v1 as storage;
 use koord_api::crd::node_metric::NodeMetric;
+use koord_api::crd::reservation::Reservation;
 use serde::{Deserialize, Serialize};
 
 /// One thing that happened. Objects come whole; new or changed is for the engine to see, and one that comes twice or
@@ -64,6 +65,14 @@ pub enum Input {
         kind: StorageKind,
         namespace: String,
         name: String,
+    },
+    /// A Reservation, in whatever phase.
+    Reservation {
+        object: Box<Reservation>,
+    },
+    ReservationGone {
+        name: String,
+        uid: String,
     },
     /// What became of a command.
     Outcome {
@@ -139,6 +148,11 @@ pub enum Outcome {
     /// All victims were told to go.
     Preempted,
     PreemptFailed {
+        message: String,
+    },
+    /// The change of a Reservation was made, or is no longer needed.
+    Written,
+    WriteFailed {
         message: String,
     },
 }

@@ -46,6 +46,7 @@ impl Engine {
         self.queue.move_all(&mut self.world, &event, &change, |_| true, now);
         self.world.cluster.remove_node(name);
         self.is_renominating = true;
+        self.keeper.touch_all_on(name);
         self.settle_all(now);
     }
 

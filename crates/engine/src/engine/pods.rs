@@ -34,11 +34,12 @@ impl Engine {
     }
 
     /// A pod that has a node.
-    fn pod_is_placed(&mut self, now: Time, pod: Arc<Pod>) {
+    pub(super) fn pod_is_placed(&mut self, now: Time, pod: Arc<Pod>) {
         let uid = pod.uid.clone();
         self.world.others.remove(&uid);
         let was_waiting = self.world.waiting.remove(&uid).is_some();
         let old = self.world.cluster.held(&uid).map(|held| held.pod.clone());
+        self.notice_use(old.as_deref(), Some(&pod));
         let is_news =
             !self.world.cluster.held(&uid).is_some_and(|held| held.life == crate::cluster::Life::Confirmed);
         if let Some(conflict) = self.world.cluster.confirm(pod.clone()) {
@@ -60,7 +61,7 @@ impl Engine {
     }
 
     /// A pod without a node: ours to place, somebody else's, or one that we have a place for already.
-    fn pod_waits(&mut self, now: Time, pod: Arc<Pod>) {
+    pub(super) fn pod_waits(&mut self, now: Time, pod: Arc<Pod>) {
         let Some(profile) = self.world.profile_of(&pod) else {
             if self.world.waiting.contains_key(&pod.uid) {
                 self.stops_waiting(now, &pod.uid.clone());
@@ -136,6 +137,7 @@ impl Engine {
     pub(super) fn pod_is_gone(&mut self, now: Time, uid: &str) {
         self.stop_complaining(uid);
         self.world.others.remove(uid);
+        self.world.cluster.promise_reservation(uid, None);
         if self.world.waiting.contains_key(uid) {
             self.stops_waiting(now, uid);
         }
@@ -145,6 +147,7 @@ impl Engine {
         }
         let Some(pod) = self.world.cluster.held(uid).map(|held| held.pod.clone()) else { return };
         self.world.cluster.release(uid);
+        self.notice_use(Some(&pod), None);
         self.room_is_free(now, pod);
     }
 
@@ -159,6 +162,7 @@ impl Engine {
 
     /// A pod on a node is gone: others may fit now.
     pub(super) fn room_is_free(&mut self, now: Time, pod: Arc<Pod>) {
+        self.keeper.touch_waiting(&pod.node);
         let event = Event::new(Resource::AssignedPod, Action::DELETE);
         let change = Change::Pod { old: Some(pod), new: None };
         self.queue.move_all(&mut self.world, &event, &change, |_| true, now);

@@ -22,12 +22,15 @@ impl Engine {
     pub fn step(&mut self, now: Time) -> Option<Attempted> {
         self.observe(now);
         self.pass_time(now);
+        self.keep_reservations(now);
+        self.follow_nominations();
         let record = self.queue.pop(&self.world, now)?;
         let profile = usize::from(record.pod.profile.0);
         self.world.frameworks[profile].timing.open();
         let attempted = self.attempt(now, record);
         self.world.frameworks[profile].timing.close();
         self.fulfil_wishes(now);
+        self.follow_nominations();
         Some(attempted)
     }
 
@@ -73,12 +76,11 @@ impl Engine {
             is_warning: true,
             reason: "FailedScheduling",
             action: "Scheduling",
-            note: format!("skip schedule deleting pod: {}", attempted.pod.key),
+            note: format!("skip schedule deleting pod: {}", attempted.pod.name()),
         })));
     }
 
     fn search(&mut self, now: Time, record: &Record, pod: &Arc<Pod>) -> Result<Choice, Failure> {
-        self.follow_nominations();
         self.world.cluster.tidy();
         self.world.cluster.attend(&pod.class);
         self.world.cluster.visiting_order();
@@ -95,12 +97,14 @@ impl Engine {
             now,
             // Dumps tell of every node, which memory does not.
             memory: self.memories.get_mut(usize::from(record.pod.profile.0)).filter(|_| !self.dumps.are_on()),
-            extenders: &mut self.extenders,
+            // Nobody else knows the pod of a Reservation.
+            extenders: if pod.reserves.is_some() { &mut [] } else { &mut self.extenders },
         };
         attempt.run(cluster, pod)
     }
 
-    /// Takes over what changed about promises.
+    /// Promises as the queue has them now. Done whenever they may have changed, so that what is remembered of nodes does
+    /// not depend on who asks in between.
     pub(super) fn follow_nominations(&mut self) {
         let changes = self.queue.take_nomination_changes();
         if std::mem::take(&mut self.is_renominating) {

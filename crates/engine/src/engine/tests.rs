@@ -6,6 +6,7 @@ mod history;
 mod load;
 mod points;
 mod preemption;
+mod reservations;
 mod volumes;
 
 use serde_json::{Value, json};
@@ -114,12 +115,30 @@ fn short(command: &Command) -> String {
             format!("preempt {} on {} for {}", victims.join(" "), order.node, name(&order.preemptor))
         }
         Command::Tell(note) => format!("{} {}: {}", note.reason, name(&note.about), note.note),
+        Command::Unmark(mark) => format!("unmark {}", name(&mark.pod)),
+        Command::WriteReservation(write) => format!("reservation {}: {}", write.name, change(&write.change)),
+        Command::DeleteReservation { name, .. } => format!("delete reservation {name}"),
         Command::Warn(text) => format!("warn {text}"),
     }
 }
 
+fn change(change: &command::ReservationChange) -> String {
+    use command::ReservationChange::{Available, Expired, Owners, Unschedulable};
+    match change {
+        Unschedulable { message } => format!("unschedulable, {message}"),
+        Available => "available".to_owned(),
+        Expired => "expired".to_owned(),
+        Owners { owners, allocated, is_consumed } => {
+            let owners: Vec<&str> = owners.iter().map(name).collect();
+            let amounts = allocated.iter().map(|(name, amount)| format!("{name} {amount}"));
+            let end = if *is_consumed { ", consumed" } else { "" };
+            format!("owners [{}] use [{}]{end}", owners.join(" "), amounts.collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
 fn name(subject: &Subject) -> &str {
-    &subject.key.name
+    subject.reserves.as_deref().unwrap_or(&subject.key.name)
 }
 
 #[test]

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::amount::readable;
 use super::survey::Against;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Reserved};
 use crate::framework::Facts;
 use crate::pod::{HostPort, Pod};
 use crate::schedule::Nominated;
+use crate::time::Time;
 
 /// A pod that has something another one wants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +30,21 @@ pub struct Holder {
     pub is_promised: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leaving: bool,
+    /// It is no pod but a reservation, which holds what it has for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserves: Option<Reserves>,
+}
+
+/// For whom a reservation holds something, and how long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reserves {
+    pub name: String,
+    /// In words: `pods with app=web`.
+    pub owners: String,
+    /// None for one that never expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
 }
 
 /// Pods named for each thing that is missing.
@@ -38,13 +54,48 @@ impl Holder {
     pub(super) fn of(pod: &Pod, holds: String) -> Holder {
         let owner = pod.class.owner.as_ref();
         Holder {
-            pod: pod.key.to_string(),
+            pod: pod.title(),
             priority: pod.class.priority,
             owner: owner.map(|owner| format!("{} {}", owner.kind, owner.name)).unwrap_or_default(),
             holds,
             is_promised: false,
             is_leaving: pod.is_deleting,
+            reserves: None,
         }
+    }
+
+    /// The same, and for a reservation whom it is for.
+    fn known(cluster: &Cluster, pod: &Pod, holds: String) -> Holder {
+        let entry = pod.reserves.as_ref().and_then(|_| cluster.reservations().get(&pod.uid));
+        Holder { reserves: entry.map(|entry| Reserves::of(&entry.record)), ..Holder::of(pod, holds) }
+    }
+}
+
+impl Reserves {
+    pub(crate) fn of(record: &Reserved) -> Reserves {
+        Reserves {
+            name: record.name.to_string(),
+            owners: match &record.owners {
+                Ok(owners) => owners.to_string(),
+                Err(_) => "nobody, for its owners cannot be read".to_owned(),
+            },
+            until: record.expires,
+        }
+    }
+
+    /// `Reserved by web-peak for pods with app=web until 2024-01-01T00:00:00Z`.
+    pub(super) fn in_words(&self) -> String {
+        let until = self.until.map(|until| format!(" until {until}")).unwrap_or_default();
+        format!("Reserved by {} for {}{until}", self.name, self.owners)
+    }
+}
+
+/// What a pod counts for on its node: a reservation only for what its owners have not taken.
+fn counted(cluster: &Cluster, pod: &Pod, id: ResourceId) -> i64 {
+    let whole = pod.class.requests.amounts.get(id);
+    match pod.reserves.as_ref().and_then(|_| cluster.reservations().get(&pod.uid)) {
+        Some(entry) => whole.saturating_sub(entry.allocated.get(id)).max(0),
+        None => whole,
     }
 }
 
@@ -58,10 +109,10 @@ pub(crate) fn holders(cluster: &Cluster, nominated: &Nominated, pod: &Pod, again
             Facts::Shortage { resource, .. } => {
                 let Some(id) = cluster.resources.id(resource) else { continue };
                 let coming: Vec<Arc<Pod>> = nominated.before(pod, against.row).cloned().collect();
-                for (other, is_promised) in largest(&here.all, &coming, id) {
-                    let amount = other.class.requests.amounts.get(id);
+                for (other, is_promised) in largest(cluster, &here.all, &coming, id) {
+                    let amount = counted(cluster, other, id);
                     let holds = format!("{} {resource}", readable(&cluster.resources, resource, amount));
-                    holders.push(Holder { is_promised, ..Holder::of(other, holds) });
+                    holders.push(Holder { is_promised, ..Holder::known(cluster, other, holds) });
                 }
             }
             Facts::Port { .. } => {
@@ -69,7 +120,7 @@ pub(crate) fn holders(cluster: &Cluster, nominated: &Nominated, pod: &Pod, again
                 for other in &here.with_ports {
                     if let Some(port) = other.class.ports.iter().find(|port| clashes(port)) {
                         let port = super::cause::port_text(&port.protocol, &port.address, port.port);
-                        holders.push(Holder::of(other, format!("port {port}")));
+                        holders.push(Holder::known(cluster, other, format!("port {port}")));
                     }
                 }
             }
@@ -80,8 +131,13 @@ pub(crate) fn holders(cluster: &Cluster, nominated: &Nominated, pod: &Pod, again
 }
 
 /// Those with most of a resource, the most first, and whether they are only promised it. Pods are not counted by size.
-fn largest<'a>(here: &'a [Arc<Pod>], coming: &'a [Arc<Pod>], id: ResourceId) -> Vec<(&'a Arc<Pod>, bool)> {
-    let amount = |pod: &Arc<Pod>| pod.class.requests.amounts.get(id);
+fn largest<'a>(
+    cluster: &Cluster,
+    here: &'a [Arc<Pod>],
+    coming: &'a [Arc<Pod>],
+    id: ResourceId,
+) -> Vec<(&'a Arc<Pod>, bool)> {
+    let amount = |pod: &Arc<Pod>| counted(cluster, pod, id);
     let all = here.iter().map(|pod| (pod, false)).chain(coming.iter().map(|pod| (pod, true)));
     let mut all: Vec<(&Arc<Pod>, bool)> = all.filter(|(pod, _)| amount(pod) > 0).collect();
     all.sort_by_key(|(pod, _)| (Reverse(amount(pod)), pod.class.priority, pod.key.clone()));

@@ -116,7 +116,7 @@ pub(super) fn fits(judges: Judges<'_>, trial: &Trial<'_>, row: Row) -> bool {
     let mut delta = Delta::default();
     let mut cycle = trial.cycle().clone();
     for other in &judges.cluster.node(row).pods.all {
-        delta.remove(other);
+        delta.remove(judges.cluster, row, other);
         if is_only_felt_here(judges.cluster, &trial.cycle().pod.class, other) {
             trial.suppose_gone(&mut cycle, other, row);
         }

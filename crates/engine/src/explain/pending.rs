@@ -114,7 +114,7 @@ impl PendingGroup {
         };
         PendingGroup {
             pods: members.len(),
-            examples: members.iter().take(EXAMPLES).map(|member| member.pod.key.to_string()).collect(),
+            examples: members.iter().take(EXAMPLES).map(|member| member.pod.title()).collect(),
             oldest: members.iter().map(|member| member.since).min().unwrap_or_default(),
             reasons,
             summary,

@@ -351,7 +351,8 @@ fn may_go(cluster: &Cluster, other: &Pod, shortages: &[(&str, i64)]) -> bool {
         "pods" => true,
         name => cluster.resources.id(name).is_some_and(|id| other.class.requests.amounts.get(id) >= *missing),
     };
-    (other.is_deleting || (!is_bound_to_node && other.class.priority < SYSTEM_PRIORITY))
+    other.reserves.is_none()
+        && (other.is_deleting || (!is_bound_to_node && other.class.priority < SYSTEM_PRIORITY))
         && shortages.iter().all(frees)
 }
 

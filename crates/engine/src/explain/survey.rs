@@ -68,10 +68,11 @@ impl<'a> Trial<'a> {
             let text = format!("node(s) didn't satisfy plugin(s) [{plugin}]");
             verdicts.push(Status::unresolvable(plugin, text));
         }
-        if let Some((cycle, delta)) = self.beside_promised(&self.cycle, row, &Delta::default()) {
+        let seen = self.judges.framework.seen(&self.cycle, row);
+        if let Some((cycle, delta)) = self.beside_promised(&self.cycle, row, &seen) {
             self.ask(&cycle, &NodeView::supposing(self.judges.cluster, row, &delta), &mut verdicts);
         }
-        self.ask(&self.cycle, &NodeView::of(self.judges.cluster, row), &mut verdicts);
+        self.ask(&self.cycle, &NodeView::supposing(self.judges.cluster, row, &seen), &mut verdicts);
         verdicts
     }
 
@@ -92,7 +93,7 @@ impl<'a> Trial<'a> {
         promised().next()?;
         let (mut supposed, mut delta) = (cycle.clone(), delta.clone());
         for other in promised() {
-            delta.add(other);
+            delta.add(self.judges.cluster, row, other);
             for plugin in
                 self.judges.framework.pre_filters.iter().filter_map(|hooks| hooks.pre_filter.as_ref())
             {
@@ -107,9 +108,10 @@ impl<'a> Trial<'a> {
         if !self.comes_into_question(row) {
             return false;
         }
-        let Some(gone) = gone else { return self.fits_with(&self.cycle, row, &Delta::default()) };
-        let (mut cycle, mut delta) = (self.cycle.clone(), Delta::default());
-        delta.remove(gone);
+        let mut delta = self.judges.framework.seen(&self.cycle, row);
+        let Some(gone) = gone else { return self.fits_with(&self.cycle, row, &delta) };
+        let mut cycle = self.cycle.clone();
+        delta.remove(self.judges.cluster, row, gone);
         self.suppose_gone(&mut cycle, gone, row);
         self.fits_with(&cycle, row, &delta)
     }

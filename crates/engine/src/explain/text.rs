@@ -15,7 +15,8 @@ const NAME_WIDTH: usize = 12;
 impl Explanation {
     /// For people.
     pub fn to_text(&self) -> String {
-        let mut out = format!("Pod {} {}.\n", self.pod, self.summary);
+        let kind = if self.is_reservation { "Reservation" } else { "Pod" };
+        let mut out = format!("{kind} {} {}.\n", self.pod, self.summary);
         if let Some(message) = &self.message {
             line(&mut out, 2, message);
         }
@@ -104,6 +105,9 @@ impl Check {
 
 impl Holder {
     fn in_words(&self) -> String {
+        if let Some(reserves) = &self.reserves {
+            return format!("{}: {}", reserves.in_words(), self.holds);
+        }
         let owner = if self.owner.is_empty() { String::new() } else { format!(", {}", self.owner) };
         let verb = match (self.is_promised, self.is_leaving) {
             (true, _) => "is promised",
@@ -160,6 +164,7 @@ impl State {
                 Some(start) => format!("on {node}, started {} ago", waited(start)),
                 None => format!("on {node}, not started yet"),
             },
+            State::Ended { phase } => format!("ended as {phase}"),
             State::UnknownScheduler { known } => {
                 format!("another scheduler's; ours are {}", known.join(", "))
             }

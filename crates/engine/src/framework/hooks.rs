@@ -10,6 +10,7 @@ use super::hint::{Hint, Registration};
 use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
 use crate::cluster::load::Settings;
+use crate::cluster::reservations::Entry;
 use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
@@ -24,6 +25,8 @@ pub struct Hooks {
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
     pub pre_filter: Option<Arc<dyn PreFilter>>,
     pub prefer: Option<Arc<dyn Prefer>>,
+    pub restore: Option<Arc<dyn Restore>>,
+    pub in_reservation: Option<Arc<dyn InReservation>>,
     pub filter: Option<Arc<dyn Filter>>,
     pub post_filter: Option<Arc<dyn PostFilter>>,
     pub score: Option<Arc<dyn Score>>,
@@ -54,6 +57,8 @@ impl Hooks {
         pre_enqueue: PreEnqueue,
         pre_filter: PreFilter,
         prefer: Prefer,
+        restore: Restore,
+        in_reservation: InReservation,
         filter: Filter,
         post_filter: PostFilter,
         score: Score,
@@ -201,6 +206,9 @@ pub trait Reserve: Send + Sync {
         row: Row,
     ) -> Result<(), Status>;
 
+    /// A pod that others make room for is promised a node, or none any more: what goes with it is kept for it too.
+    fn promise(&self, _cluster: &mut Cluster, _pod: &Arc<Pod>, _room: Option<&Preemption>) {}
+
     /// Gives it back; also called when `reserve` failed or never ran, and more than once.
     fn unreserve(&self, cluster: &mut Cluster, slots: &mut Slots, pod: &Arc<Pod>, row: Row);
 }
@@ -287,6 +295,11 @@ pub trait PreFilter: Send + Sync {
         false
     }
 
+    /// Whether what holds for this pod holds for every pod of its class, so that it may be remembered by class.
+    fn speaks_of_class(&self, _cluster: &Cluster, _pod: &Arc<Pod>) -> bool {
+        true
+    }
+
     /// The cycle's state as if `other` were on `row` too.
     fn add_pod(&self, _cycle: &mut Cycle<'_>, _other: &Arc<Pod>, _row: Row) {}
 
@@ -298,6 +311,32 @@ pub trait PreFilter: Send + Sync {
 pub trait Prefer: Send + Sync {
     /// In the order they are to be tried.
     fn prefer(&self, cycle: &Cycle<'_>) -> Vec<Row>;
+}
+
+/// Lets a pod look through others that only hold room for it: filters and scores see the node without them. Their ports,
+/// amounts and terms are taken out by the engine; whatever else a plugin keeps of a pod it takes out itself, when
+/// `PreFilter::remove_pod` tells of it. Spec: scheduler-reservation-loadaware A7.2.
+pub trait Restore: Send + Sync {
+    /// Whether pods of this class look through anybody anywhere.
+    fn concerns(&self, cluster: &Cluster, pod: &Arc<Pod>) -> bool;
+
+    /// The nodes where the pod looks through somebody.
+    fn rows(&self, cycle: &Cycle<'_>) -> Vec<Row>;
+
+    /// Through whom on one of them.
+    fn lifted(&self, cycle: &Cycle<'_>, row: Row) -> Vec<Arc<Pod>>;
+}
+
+/// Has a say about a pod's use of one reservation on a node. Plugins that hold CPUs or devices for reservations take
+/// part here. Spec: scheduler-reservation-loadaware A7.4, A7.6.
+pub trait InReservation: Send + Sync {
+    /// Whether the pod can use it. Reasons are shown to users.
+    fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>, reservation: &Entry) -> Result<(), Status>;
+
+    /// How well it would be used, 0 to 100; sums are compared.
+    fn score(&self, _cycle: &Cycle<'_>, _node: &NodeView<'_>, _reservation: &Entry) -> i64 {
+        0
+    }
 }
 
 /// What of the pods on a node a filter's verdict on a pod depends on: what preemption could change.

@@ -38,6 +38,12 @@ impl Sieve {
         sieve
     }
 
+    /// Nobody passed, all for the same reason.
+    pub fn of_one_verdict(status: Status, rejected: Vec<Row>) -> Sieve {
+        let (rows, numbers) = (rejected.len(), vec![0; rejected.len()]);
+        Sieve { left: Vec::new(), rejected, numbers, verdicts: vec![Verdict { status, rows }] }
+    }
+
     pub fn left(&self) -> &[Row] {
         &self.left
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use koord_api::resource::{ResourceId, ResourceVector};
 
+use crate::cluster::reservations::{Counted, Entry, ReservationId};
 use crate::cluster::{Cluster, Node, Row};
 use crate::pod::Pod;
 
@@ -20,32 +21,102 @@ pub struct NodeView<'a> {
 pub struct Delta {
     added: Vec<Arc<Pod>>,
     removed: Vec<Arc<Pod>>,
-    requested: ResourceVector,
-    nonzero_cpu_milli: i64,
-    nonzero_memory: i64,
+    /// What changes in the node's sums.
+    sums: Counted,
+    /// Reservations there whose pod or whose owners are supposed to be others.
+    shares: Vec<Share>,
+}
+
+/// What is supposed of one reservation.
+#[derive(Clone, Debug)]
+struct Share {
+    id: ReservationId,
+    /// Its own pod is taken out.
+    is_lifted: bool,
+    /// What owners use more, or less.
+    allocated: ResourceVector,
+    nonzero: (i64, i64),
+    owners: i64,
+    /// What that changes in the node's sums.
+    effect: Counted,
 }
 
 impl Delta {
-    /// A pod more. One that was removed before comes back.
-    pub fn add(&mut self, pod: &Arc<Pod>) {
+    /// A pod more. One that was removed before comes back. One that uses a reservation, or is promised one, takes from
+    /// it what it holds.
+    pub fn add(&mut self, cluster: &Cluster, row: Row, pod: &Arc<Pod>) {
         match self.removed.iter().position(|known| known.uid == pod.uid) {
             Some(at) => drop(self.removed.swap_remove(at)),
             None => self.added.push(pod.clone()),
         }
-        self.requested += &pod.class.requests.amounts;
-        self.nonzero_cpu_milli = self.nonzero_cpu_milli.saturating_add(pod.class.requests.nonzero_cpu_milli);
-        self.nonzero_memory = self.nonzero_memory.saturating_add(pod.class.requests.nonzero_memory);
+        self.change(cluster, row, pod, 1);
     }
 
-    /// A pod less.
-    pub fn remove(&mut self, pod: &Arc<Pod>) {
+    /// A pod less. What one used of a reservation goes back to it, and not to the node.
+    pub fn remove(&mut self, cluster: &Cluster, row: Row, pod: &Arc<Pod>) {
         match self.added.iter().position(|known| known.uid == pod.uid) {
             Some(at) => drop(self.added.swap_remove(at)),
             None => self.removed.push(pod.clone()),
         }
-        self.requested -= &pod.class.requests.amounts;
-        self.nonzero_cpu_milli = self.nonzero_cpu_milli.saturating_sub(pod.class.requests.nonzero_cpu_milli);
-        self.nonzero_memory = self.nonzero_memory.saturating_sub(pod.class.requests.nonzero_memory);
+        self.change(cluster, row, pod, -1);
+    }
+
+    fn change(&mut self, cluster: &Cluster, row: Row, pod: &Arc<Pod>, times: i64) {
+        let reservations = cluster.reservations();
+        if pod.class.reserve.is_some()
+            && let Some(entry) = reservations.get(&pod.uid).filter(|entry| entry.row == Some(row))
+        {
+            return self.share(cluster, entry, |share| share.is_lifted = times < 0);
+        }
+        self.sums.shift(&Counted::of(&pod.class.requests), times);
+        let is_there = cluster.held(&pod.uid).is_some();
+        let sharer = match is_there {
+            true => reservations.sharer(pod, row),
+            false => reservations.promised_to(&pod.uid).filter(|entry| entry.row == Some(row)),
+        };
+        if let Some(entry) = sharer {
+            self.share(cluster, entry, |share| {
+                let requests = &pod.class.requests;
+                share.nonzero.0 += requests.nonzero_cpu_milli * times;
+                share.nonzero.1 += requests.nonzero_memory * times;
+                share.owners += times;
+                for id in &entry.record.names {
+                    let asked = requests.amounts.get(*id).saturating_mul(times);
+                    share.allocated.set(*id, share.allocated.get(*id).saturating_add(asked));
+                }
+            });
+        }
+    }
+
+    /// Changes what is supposed of a reservation.
+    fn share(&mut self, cluster: &Cluster, entry: &Entry, change: impl FnOnce(&mut Share)) {
+        let at = self.shares.iter().position(|share| share.id == entry.id).unwrap_or_else(|| {
+            self.shares.push(Share {
+                id: entry.id,
+                is_lifted: false,
+                allocated: ResourceVector::new(),
+                nonzero: (0, 0),
+                owners: 0,
+                effect: Counted::default(),
+            });
+            self.shares.len() - 1
+        });
+        let share = &mut self.shares[at];
+        self.sums.shift(&share.effect, -1);
+        change(share);
+        let none = Counted::default();
+        let counted = cluster.reservations().counted(&entry.record.pod).unwrap_or(&none);
+        share.effect = match share.is_lifted {
+            true => Counted::default(),
+            false => {
+                let (cpu, memory) = entry.nonzero();
+                let mut allocated = entry.allocated.clone();
+                allocated += &share.allocated;
+                entry.rest(&allocated, (cpu + share.nonzero.0, memory + share.nonzero.1))
+            }
+        };
+        share.effect.shift(counted, -1);
+        self.sums.shift(&share.effect, 1);
     }
 
     fn pods(&self) -> i64 {
@@ -77,18 +148,42 @@ impl<'a> NodeView<'a> {
         match (self.delta, id) {
             (None, _) => counted,
             (Some(delta), ResourceId::PODS) => counted + delta.pods(),
-            (Some(delta), id) => counted.saturating_add(delta.requested.get(id)),
+            (Some(delta), id) => counted.saturating_add(delta.sums.amounts.get(id)),
         }
+    }
+
+    /// What is requested of a resource as scoring counts it.
+    pub fn scored(&self, id: ResourceId) -> i64 {
+        let supposed = self.delta.map_or(0, |delta| delta.sums.overdrawn.of(id));
+        let overdrawn = self.cluster.columns.overdrawn[self.row.index()].of(id).saturating_add(supposed);
+        self.requested(id).saturating_sub(overdrawn)
     }
 
     pub fn nonzero_cpu_milli(&self) -> i64 {
         let counted = self.cluster.columns.nonzero_cpu[self.row.index()];
-        counted.saturating_add(self.delta.map_or(0, |delta| delta.nonzero_cpu_milli))
+        counted.saturating_add(self.delta.map_or(0, |delta| delta.sums.nonzero_cpu_milli))
     }
 
     pub fn nonzero_memory(&self) -> i64 {
         let counted = self.cluster.columns.nonzero_memory[self.row.index()];
-        counted.saturating_add(self.delta.map_or(0, |delta| delta.nonzero_memory))
+        counted.saturating_add(self.delta.map_or(0, |delta| delta.sums.nonzero_memory))
+    }
+
+    /// Whether pods that are there are supposed not to be.
+    pub fn is_cleared(&self) -> bool {
+        self.delta.is_some_and(|delta| delta.removed.iter().any(|pod| pod.class.reserve.is_none()))
+    }
+
+    /// What owners use of a reservation on this node, and how many they are.
+    pub fn used(&self, entry: &Entry) -> (ResourceVector, i64) {
+        let owners = i64::try_from(entry.owners.len()).unwrap_or(i64::MAX);
+        let mut used = (entry.allocated.clone(), owners);
+        let shares = self.delta.map_or(&[][..], |delta| &delta.shares);
+        if let Some(share) = shares.iter().find(|share| share.id == entry.id) {
+            used.0 += &share.allocated;
+            used.1 += share.owners;
+        }
+        used
     }
 
     /// The pods there, or supposed to be there.

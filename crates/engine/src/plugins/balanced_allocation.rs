@@ -41,7 +41,7 @@ impl Score for BalancedAllocation {
             if allocatable <= 0 || asked == 0 && columns::is_scalar(name) {
                 return None;
             }
-            let requested = node.requested(id).saturating_add(asked).max(0);
+            let requested = node.scored(id).saturating_add(asked).max(0);
             Some((nearest(requested) / nearest(allocatable)).min(1.0))
         });
         score(&fractions.collect::<Vec<f64>>())
@@ -69,7 +69,8 @@ impl ColumnScore for Balance {
     fn score(&self, columns: &Columns, row: Row) -> i64 {
         let fraction = |(id, asked, is_scalar): &(ResourceId, i64, bool)| {
             let amounts = columns.amounts(*id)?;
-            let (allocatable, requested) = (amounts.allocatable[row.index()], amounts.requested[row.index()]);
+            let (allocatable, requested) =
+                (amounts.allocatable[row.index()], columns.scored(amounts, *id, row));
             if allocatable <= 0 || *asked == 0 && *is_scalar {
                 return None;
             }

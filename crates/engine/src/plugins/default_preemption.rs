@@ -10,8 +10,8 @@ use crate::cluster::Cluster;
 use crate::framework::event::{Action, Resource};
 use crate::framework::hint::{Hint, Registration};
 use crate::framework::{
-    Code, HintFn, HintInput, Hooks, Nominating, PostFilter, PostFilterInput, PostFiltered, PreEnqueue,
-    Preemption, Status,
+    Code, HintFn, HintInput, Hooks, Nominating, PluginName, PostFilter, PostFilterInput, PostFiltered,
+    PreEnqueue, Preemption, Status,
 };
 use crate::pod::Pod;
 use crate::profile::args::{CandidateLimits, DefaultPreemptionArgs};
@@ -22,7 +22,8 @@ mod search;
 mod shortlist;
 mod sums;
 
-use search::{Method, Outcome};
+pub(super) use search::Method;
+use search::Outcome;
 use shortlist::{Candidate, cheapest};
 
 pub const NAME: &str = "DefaultPreemption";
@@ -60,29 +61,41 @@ impl PostFilter for DefaultPreemption {
         if let Some(text) = ineligible(input) {
             return refused(Status::unschedulable(NAME, said(text)), Nominating::Keep);
         }
-        match search::run(input, self.limits, self.method, random) {
-            Outcome::Found(candidates) => chosen(input, &candidates),
-            Outcome::Nothing(text) => refused(Status::unschedulable(NAME, said(&text)), Nominating::Clear),
-            Outcome::Broken(text) => refused(Status::error(NAME, said(&text)), Nominating::Keep),
-        }
+        make_room(NAME, input, self.limits, self.method, &|_| true, random)
+    }
+}
+
+/// Looks for the node where room is cheapest to make, of pods of lower priority that may go.
+pub(super) fn make_room(
+    plugin: PluginName,
+    input: &PostFilterInput<'_>,
+    limits: CandidateLimits,
+    method: Method,
+    may_go: &dyn Fn(&Pod) -> bool,
+    random: &mut Random,
+) -> PostFiltered {
+    match search::run(input, limits, method, may_go, random) {
+        Outcome::Found(candidates) => chosen(plugin, input, &candidates),
+        Outcome::Nothing(text) => refused(Status::unschedulable(plugin, said(&text)), Nominating::Clear),
+        Outcome::Broken(text) => refused(Status::error(plugin, said(&text)), Nominating::Keep),
     }
 }
 
 /// The best of the candidates that all agree to.
-fn chosen(input: &PostFilterInput<'_>, candidates: &[Candidate]) -> PostFiltered {
+fn chosen(plugin: PluginName, input: &PostFilterInput<'_>, candidates: &[Candidate]) -> PostFiltered {
     let rooms = candidates.iter().map(|candidate| preemption(input.cycle.cluster, candidate)).collect();
     let rooms = match input.agreement {
         None => rooms,
         Some(agreement) => match agreement.agree(rooms) {
             Ok(rooms) => rooms,
-            Err(text) => return refused(Status::error(NAME, said(&text)), Nominating::Keep),
+            Err(text) => return refused(Status::error(plugin, said(&text)), Nominating::Keep),
         },
     };
     let Some(best) = cheapest(rooms, input.now) else {
         let text = said("no candidate node for preemption");
-        return refused(Status::unschedulable(NAME, text), Nominating::Keep);
+        return refused(Status::unschedulable(plugin, text), Nominating::Keep);
     };
-    let status = Status { code: Code::Success, reasons: Vec::new(), plugin: NAME };
+    let status = Status { code: Code::Success, reasons: Vec::new(), plugin };
     PostFiltered { status, nominating: Nominating::Node(best.row), preemption: Some(best) }
 }
 
@@ -104,8 +117,12 @@ fn refused(status: Status, nominating: Nominating) -> PostFiltered {
 }
 
 /// Why the pod may not take others away, or not yet.
-fn ineligible(input: &PostFilterInput<'_>) -> Option<&'static str> {
+pub(super) fn ineligible(input: &PostFilterInput<'_>) -> Option<&'static str> {
     let class = &input.cycle.pod.class;
+    // Differs: upstream looks for a pod of that name, and says that there is none.
+    if class.reserve.is_some() {
+        return Some("not eligible due to a reservation, which takes no pods away.");
+    }
     if class.never_preempts {
         return Some("not eligible due to preemptionPolicy=Never.");
     }

@@ -321,7 +321,28 @@ impl Pull {
             };
             pull.add(term.topology_key, matching.holders(*id), weight);
         }
+        cycle.lifted().iter().for_each(|(row, pod)| pull.take_out(args, cycle, pod, *row));
         pull
+    }
+
+    /// Takes out a pod that the one of the cycle looks through.
+    fn take_out(&mut self, args: Args, cycle: &Cycle<'_>, other: &Pod, row: Row) {
+        let (class, cluster) = (&cycle.pod.class, cycle.cluster);
+        let contains =
+            |term: &PodTerm, class: &Class| cluster.matching().contains(&term.pods, class, &cluster.names);
+        let own = class.preferred_pods.iter().filter(|weighted| contains(&weighted.term, &other.class));
+        let own = own.map(|weighted| (weighted.term.topology_key, weighted.weight));
+        let required = other.class.affinity.iter().map(|term| (term, args.hard_pod_affinity_weight));
+        let preferred = other.class.preferred_pods.iter().map(|weighted| (&weighted.term, weighted.weight));
+        let held = required.chain(preferred).filter(|(term, _)| contains(term, class));
+        let held = held.map(|(term, weight)| (term.topology_key, weight));
+        for (key, weight) in own.chain(held) {
+            let place = at(domain(cluster, key, row));
+            let scores = self.by_key.iter_mut().find(|(known, _)| *known == key);
+            if let Some(score) = scores.and_then(|(_, scores)| scores.get_mut(place)).filter(|_| place != 0) {
+                *score -= weight;
+            }
+        }
     }
 }
 

@@ -148,14 +148,21 @@ impl Fit {
     }
 }
 
+/// A reservation that may be placed before there is room: it only has to fit on the node when that is empty.
+fn is_patient(class: &Class) -> bool {
+    class.reserve.as_ref().is_some_and(|reserve| reserve.may_wait())
+}
+
 impl Filter for Fit {
     fn scope(&self, _class: &Class) -> Scope {
         Scope::Row
     }
 
     fn check(&self, cycle: &Cycle<'_>, node: &NodeView<'_>) -> Result<(), Status> {
+        let is_patient = is_patient(&cycle.pod.class);
         let shortage = |(id, wanted): (ResourceId, i64)| {
-            let (used, allocatable) = (node.requested(id), node.allocatable(id));
+            let used = if is_patient { 0 } else { node.requested(id) };
+            let allocatable = node.allocatable(id);
             (wanted > allocatable.saturating_sub(used)).then_some(Shortage { id, wanted, used, allocatable })
         };
         let pods = shortage((ResourceId::PODS, 1));
@@ -168,14 +175,17 @@ impl Filter for Fit {
     }
 
     fn demand(&self, cycle: &Cycle<'_>) -> Demand {
-        Demand::Room(self.wanted(cycle.cluster, &cycle.pod.class))
+        match is_patient(&cycle.pod.class) {
+            true => Demand::Nothing,
+            false => Demand::Room(self.wanted(cycle.cluster, &cycle.pod.class)),
+        }
     }
 
     fn sift(&self, cycle: &Cycle<'_>, sieve: &mut Sieve) {
         let columns = &cycle.cluster.columns;
         let wanted = self.wanted(cycle.cluster, &cycle.pod.class);
         let amounts: Vec<_> = wanted.iter().map(|(id, wanted)| (columns.amounts(*id), *wanted)).collect();
-        if amounts.len() > CAUSES_MAX {
+        if amounts.len() > CAUSES_MAX || is_patient(&cycle.pod.class) {
             return sieve.retain(|row| self.check(cycle, &NodeView::of(cycle.cluster, row)));
         }
         let pods = &columns.pods;
@@ -195,7 +205,7 @@ impl Filter for Fit {
 
     fn part(&self, cluster: &Cluster, class: &Arc<Class>) -> FilterPart {
         let wanted = self.wanted(cluster, class);
-        match wanted.len() <= Room::WANTED_MAX {
+        match wanted.len() <= Room::WANTED_MAX && !is_patient(class) {
             true => FilterPart::Room(Room { wanted }),
             false => FilterPart::Row,
         }

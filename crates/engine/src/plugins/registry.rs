@@ -7,8 +7,8 @@ use koord_api::selector::{NodeSelector, PreferredTerms};
 use super::{
     balanced_allocation, default_preemption, dynamic_resources, image_locality, inter_pod_affinity,
     load_aware, node_affinity, node_name, node_ports, node_resources_fit, node_resources_fit_plus,
-    node_unschedulable, node_volume_limits, pod_topology_spread, scarce_resource_avoidance, scheduling_gates,
-    scheduling_hint, taint_toleration, volume_binding, volume_restrictions, volume_zone,
+    node_unschedulable, node_volume_limits, pod_topology_spread, reservation, scarce_resource_avoidance,
+    scheduling_gates, scheduling_hint, taint_toleration, volume_binding, volume_restrictions, volume_zone,
 };
 use crate::framework::timing::Timing;
 use crate::framework::{Hooks, PluginName};
@@ -27,6 +27,9 @@ pub struct Manner {
 /// The plugins of a profile, point by point.
 pub fn framework(profile: &Profile, manner: Manner) -> Framework {
     let mut built: HashMap<PluginName, Hooks> = HashMap::new();
+    if profile.points.iter().any(|(_, enabled)| enabled.iter().any(|e| e.plugin == reservation::NAME)) {
+        built.insert(reservation::NAME, reserving(profile));
+    }
     let mut at = |point: Point| -> Vec<Hooks> {
         let mut hooks = |name: PluginName| {
             built
@@ -37,10 +40,12 @@ pub fn framework(profile: &Profile, manner: Manner) -> Framework {
         profile.points[point].iter().map(|enabled| hooks(enabled.plugin)).collect()
     };
     let weights = profile.points[Point::Score].iter().map(|enabled| enabled.weight);
+    let pre_filters = at(Point::PreFilter);
     Framework {
         scheduler: profile.scheduler_name.as_str().into(),
         pre_enqueues: at(Point::PreEnqueue),
-        pre_filters: at(Point::PreFilter),
+        restores: pre_filters.iter().filter_map(|hooks| hooks.restore.clone()).collect(),
+        pre_filters,
         filters: at(Point::Filter),
         post_filters: at(Point::PostFilter),
         scores: at(Point::Score).into_iter().zip(weights).collect(),
@@ -54,6 +59,14 @@ pub fn framework(profile: &Profile, manner: Manner) -> Framework {
         ties: manner.ties,
         timing: Timing::default(),
     }
+}
+
+/// Reservation, and those of the profile who have a say about reservations beside it.
+fn reserving(profile: &Profile) -> Hooks {
+    let others =
+        profile.points[Point::Filter].iter().filter_map(|enabled| build(enabled.plugin, &profile.args));
+    let partners = others.filter_map(|hooks| hooks.in_reservation).collect();
+    reservation::build(&profile.args.reservation, partners)
 }
 
 /// Whether naming the plugin in a profile has an effect yet.
@@ -97,6 +110,7 @@ fn build(name: &str, args: &Args) -> Option<Hooks> {
         image_locality::NAME => image_locality::build(),
         default_preemption::NAME => default_preemption::build(&args.default_preemption),
         dynamic_resources::NAME => dynamic_resources::build(),
+        reservation::NAME => reservation::build(&args.reservation, Vec::new()),
         load_aware::NAME => load_aware::build(&args.load_aware_scheduling),
         _ => return None,
     })

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use koord_api::annotation::read;
 use koord_api::annotation::scheduling_hint::SchedulingHint;
+use koord_api::crd::reservation::Reservation;
 use koord_api::pod::is_sidecar;
 use koord_api::resource::ResourceTable;
 use koord_api::selector::{PreferredTerms, RequiredNodeAffinity, Selector};
 use koord_api::transform::PodTransform;
 
+use super::reservation::{self, PreAllocatableMarks, Reserve};
 use super::term::{PodSet, PodTerm, SpreadConstraint, WeightedTerm, all_of};
 use super::{Class, HostPort, NodeHint, Owner, Pod, PodKey, Told, Toleration, Volume};
 use crate::cluster::load::{PodLoad, Settings};
@@ -26,6 +28,8 @@ pub struct Compiler {
     /// Changes that are made to pods before they are read. Old resource names and the label for the scheduler's name
     /// are always looked at.
     pub transform: PodTransform,
+    /// How pods are marked that any reservation may take in; none when no profile does that.
+    pub pre_allocatable: Option<PreAllocatableMarks>,
     /// Who wants to know what pods are expected to use.
     pub(crate) loads: Vec<Arc<Settings>>,
 }
@@ -36,6 +40,39 @@ const CLASSES_SWEPT_FROM: usize = 1024;
 impl Compiler {
     /// The record of a pod. Faults in selectors make terms that match nothing, as in kube-scheduler.
     pub fn pod(&mut self, object: &core::Pod, names: &mut Names, resources: &mut ResourceTable) -> Pod {
+        let pod = self.read(object, None, names, resources);
+        let (uses, operates) = (reservation::uses(object), reservation::operates(object));
+        let marks = self.pre_allocatable.as_ref();
+        let pre_allocatable = marks.and_then(|marks| reservation::pre_allocatable(object, marks));
+        Pod { uses, operates, pre_allocatable, ..pod }
+    }
+
+    /// The pod that stands for a Reservation.
+    pub fn reserve_pod(
+        &mut self,
+        object: &Reservation,
+        reserve: Reserve,
+        names: &mut Names,
+        resources: &mut ResourceTable,
+    ) -> Pod {
+        let pod = self.read(&object.reserve_pod(), Some(Arc::new(reserve)), names, resources);
+        let revision = object.metadata.resource_version.as_deref().unwrap_or_default().into();
+        let name = object.metadata.name.as_deref().unwrap_or_default().into();
+        Pod {
+            revision,
+            reserves: Some(name),
+            is_deleting: object.metadata.deletion_timestamp.is_some(),
+            ..pod
+        }
+    }
+
+    fn read(
+        &mut self,
+        object: &core::Pod,
+        reserve: Option<Arc<Reserve>>,
+        names: &mut Names,
+        resources: &mut ResourceTable,
+    ) -> Pod {
         let mut changed = None;
         if self.transform.concerns(object) {
             // An annotation that cannot be read stays as it is; whoever needs it refuses the pod.
@@ -44,7 +81,12 @@ impl Compiler {
         let object = changed.as_ref().unwrap_or(object);
         let empty = core::PodSpec::default();
         let spec = object.spec.as_ref().unwrap_or(&empty);
-        let class = self.share(class(object, spec, names, resources, &self.loads));
+        let class = class(object, spec, names, resources, &self.loads);
+        let class = self.share(match reserve {
+            None => class,
+            // What its template says of reservations is meant for nobody.
+            reserve => Class { reserve, wants: None, ..class },
+        });
         let metadata = &object.metadata;
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
         let status = object.status.as_ref();
@@ -75,6 +117,10 @@ impl Compiler {
             generation: metadata.generation.unwrap_or(0),
             revision: text(&metadata.resource_version),
             hint: hint(object),
+            reserves: None,
+            uses: None,
+            operates: None,
+            pre_allocatable: None,
             class,
         }
     }
@@ -143,6 +189,9 @@ fn class(
         gates: spec.scheduling_gates.iter().flatten().map(|gate| gate.name.as_str().into()).collect(),
         has_resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
         owner: owner(object),
+        references: reservation::references(object),
+        wants: reservation::wants(object),
+        reserve: None,
         load: load.map(Box::new),
         namespace,
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Command;
-use crate::engine::command::{BindPlan, StatusPatch, Subject};
+use crate::engine::command::{BindPlan, ReservationChange, ReservationWrite, StatusPatch, Subject};
 
 /// How many commands there were, and a hash of what they say. The same in every build and on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,9 @@ fn text(command: &Command) -> String {
                 binding.extender
             )
         }
+        Command::Unmark(mark) => format!("unmark {} {}", who(&mark.pod), mark.annotations.join(" ")),
+        Command::WriteReservation(write) => reservation(write),
+        Command::DeleteReservation { name, uid } => format!("delete reservation {name} {uid}"),
         Command::Prepare(plan) => prepare(plan),
         Command::PatchStatus(patch) => status(patch),
         Command::Preempt(order) => {
@@ -69,6 +72,19 @@ fn prepare(plan: &BindPlan) -> String {
     }
     let _ = write!(text, " {:?} {:?}", plan.annotations, plan.labels);
     text
+}
+
+fn reservation(write: &ReservationWrite) -> String {
+    let change = match &write.change {
+        ReservationChange::Unschedulable { message } => format!("unschedulable {message}"),
+        ReservationChange::Available => "available".to_owned(),
+        ReservationChange::Expired => "expired".to_owned(),
+        ReservationChange::Owners { owners, is_consumed, .. } => {
+            let owners: Vec<String> = owners.iter().map(who).collect();
+            format!("owners {} {is_consumed}", owners.join(" "))
+        }
+    };
+    format!("reservation {} {} {change}", write.name, write.uid)
 }
 
 fn status(patch: &StatusPatch) -> String {

@@ -104,6 +104,8 @@ fn about(input: &Input) -> Option<(Key, bool)> {
         Input::StorageGone { kind, namespace, name } => {
             ((20 + place(STORAGE, *kind), namespace.clone(), name.clone()), false)
         }
+        Input::Reservation { object } => named(4, &object.metadata),
+        Input::ReservationGone { name, .. } => ((4, String::new(), name.clone()), false),
         Input::Outcome { .. } | Input::Activate { .. } | Input::Tick => return None,
     })
 }

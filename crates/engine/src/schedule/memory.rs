@@ -69,6 +69,10 @@ impl Memory {
         {
             return None;
         }
+        let mut plugins = framework.pre_filters.iter().filter_map(|hooks| hooks.pre_filter.as_ref());
+        if !plugins.all(|plugin| plugin.speaks_of_class(cluster, pod)) {
+            return None;
+        }
         let mut cycle = Cycle::new(cluster, pod);
         let skipped = prepare(framework, &mut cycle)?;
         let mut promises = Promises::new(attempt, cluster, pod);
@@ -118,7 +122,7 @@ impl Memory {
         cycle: &mut Cycle<'_>,
         promises: &mut Promises<'_>,
     ) -> Option<Result<Choice, Failure>> {
-        let mut standing = Standing::new(&cycle.pod.class, assessor, skipped);
+        let mut standing = Standing::new(&cycle.pod.class, assessor, skipped, promises.are_restored());
         let states = Some(self.alike.caught_up(cycle.cluster));
         let outcome = by_standing(&mut standing, attempt, cycle, promises, states);
         self.keep(standing, cycle.cluster.columns.rows());
@@ -137,20 +141,30 @@ impl Memory {
         let address = Arc::as_ptr(class).addr();
         if let Some(at) = self.places.get(&address).copied() {
             let standing = &self.standings[at].standing;
-            if standing.skipped == skipped && standing.is_current(cluster, promises) {
+            let is_alike = standing.skipped == skipped && standing.is_restored == promises.are_restored();
+            if is_alike && standing.is_current(cluster, promises) {
                 return Way::Standing(at);
             }
             let Some(assessor) = Assessor::new(framework, cluster, class, skipped) else {
                 return Way::Plain;
             };
-            self.standings[at].standing = Standing::new(class, assessor, skipped);
+            let is_restored = promises.are_restored();
+            if is_restored && assessor.are_judging(cluster) {
+                return Way::Plain;
+            }
+            self.standings[at].standing = Standing::new(class, assessor, skipped, is_restored);
             return Way::Standing(at);
         }
         let is_known = self.meet(class);
         let Some(assessor) = Assessor::new(framework, cluster, class, skipped).map(Box::new) else {
             return Way::Plain;
         };
-        match assessor.ask(cluster).filter(|_| !is_known) {
+        let is_restored = promises.are_restored();
+        // What such a pod sees of a node is worked out for the row alone.
+        if is_restored && assessor.are_judging(cluster) {
+            return Way::Plain;
+        }
+        match assessor.ask(cluster).filter(|_| !is_known && !is_restored) {
             Some(ask) => Way::Alike(assessor, ask),
             None => Way::New(assessor),
         }
@@ -265,9 +279,22 @@ impl<'a> Promises<'a> {
 
     /// All filters on a row beside those who were promised it.
     fn check(&mut self, row: Row) -> Result<(), Status> {
+        let framework = self.framework;
+        let (cycle, _) = self.prepared()?;
+        let seen = framework.seen(cycle, row);
+        self.check_seen(row, &seen)
+    }
+
+    /// The same on a row that looks like this to the pod.
+    fn check_seen(&mut self, row: Row, seen: &Delta) -> Result<(), Status> {
         let (framework, nominated) = (self.framework, self.nominated);
         let (cycle, prepared) = self.prepared()?;
-        framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default())
+        framework.check_beside_nominated(nominated, prepared, cycle, row, seen)
+    }
+
+    /// Whether the pod looks through others on some nodes.
+    fn are_restored(&self) -> bool {
+        self.framework.restores.iter().any(|plugin| plugin.concerns(self.cluster, self.pod))
     }
 
     /// Every row that does not take the pod beside those who were promised it; none when something went wrong.

@@ -158,6 +158,12 @@ impl Promised<'_> {
         }
     }
 
+    /// Pods, cpu and memory that must be left on a row, where that is known without looking at who was promised it.
+    pub fn at_once(&self, row: Row) -> Option<(i64, i64, i64)> {
+        let sum = self.nominated.sums.get(row.index()).filter(|sum| sum.pods > 0)?;
+        self.is_whole(sum, row).then_some((sum.pods, sum.cpu_milli, sum.memory))
+    }
+
     /// Whether all promises of a row count.
     fn is_whole(&self, sum: &Sum, row: Row) -> bool {
         sum.priority_min >= self.pod.class.priority && self.own != Some(row)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Framework, Ties};
 use crate::cluster::Row;
 use crate::framework::timing::word;
-use crate::framework::{Code, Cycle, PluginName, Score, Status};
+use crate::framework::{Code, Cycle, NodeView, PluginName, Restored, Score, Status};
 use crate::random::Random;
 
 /// The weighted sum of all scores, one for each row.
@@ -31,6 +31,7 @@ pub(super) fn rate(
     for (name, plugin, weight) in active {
         let begun = timing.begin_plugin();
         plugin.rate(cycle, rows, &mut scores);
+        rate_restored(plugin, cycle, rows, &mut scores);
         timing.end_plugin(begun, "Score", name, Code::Success.word());
         timing.asked(name, "Score", rows.len());
         let begun = timing.begin_plugin();
@@ -47,6 +48,16 @@ pub(super) fn rate(
     }
     timing.end(all_begun, "Score", Code::Success.word());
     Ok(totals)
+}
+
+/// Rates nodes again that the pod sees otherwise than they are counted.
+fn rate_restored(plugin: &Arc<dyn Score>, cycle: &Cycle<'_>, rows: &[Row], scores: &mut [i64]) {
+    let Some(restored) = cycle.get::<Restored>() else { return };
+    for (row, score) in rows.iter().zip(scores) {
+        if let Some(delta) = restored.on(*row) {
+            *score = plugin.score(cycle, &NodeView::supposing(cycle.cluster, *row, delta));
+        }
+    }
 }
 
 /// A plugin that rates, and its weight.

@@ -75,23 +75,24 @@ impl<'a> Room<'a> {
         self.columns.pods.free(row) - 1 - promised.map_or(0, |promised| promised.pods(row))
     }
 
-    /// Whether a row would lack room even without any pod on it, beside those who are promised it. Reads columns only:
-    /// a row of which this is so need not be looked at more closely.
+    /// Whether a row is known to lack cpu, memory or a place for the pod beside those who are promised it, even if every
+    /// pod there went. Reads columns only: where this is so, nobody need look at the pods.
     pub fn is_beyond_hope(&self, row: Row) -> bool {
-        // Sums that were cut off, or lowered by amounts below zero, may take away more than there seems to be.
+        let Some((pods, cpu, memory)) = self.promised.and_then(|promised| promised.at_once(row)) else {
+            return false;
+        };
+        // Sums that were cut off, or lowered by amounts below zero, may give back more than there seems to be.
         if self.columns.has_odd_sums() {
             return false;
         }
-        let promised = self.promised.filter(|promised| promised.pods(row) > 0);
-        let lacks = |amounts: Option<&Amounts>, wanted: i64, promised: i64| {
-            let all = amounts.map_or(0, |amounts| amounts.allocatable[row.index()]);
-            all.saturating_sub(wanted).saturating_sub(promised) < 0
+        let lacks = |amounts: &Amounts, wanted: i64, promised: i64| {
+            amounts.allocatable[row.index()].saturating_sub(wanted).saturating_sub(promised) < 0
         };
-        let pods = promised.map_or(0, |promised| promised.pods(row));
-        lacks(Some(&self.columns.pods), 1, pods)
-            || self.wanted.iter().any(|wanted| {
-                let kept = promised.map_or(0, |promised| promised.amount(row, wanted.id));
-                lacks(wanted.amounts, wanted.units, kept)
+        lacks(&self.columns.pods, 1, pods)
+            || self.wanted.iter().any(|wanted| match wanted.id {
+                ResourceId::CPU => lacks(&self.columns.cpu, wanted.units, cpu),
+                ResourceId::MEMORY => lacks(&self.columns.memory, wanted.units, memory),
+                _ => false,
             })
     }
 

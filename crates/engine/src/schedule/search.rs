@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::{Attempt, Framework, Lack, LeftOut, Nominated, Room, Sampling, extend};
 use crate::cluster::Row;
-use crate::framework::{Code, Cycle, Delta, NodeView, PluginName, Preparation, Sieve, Status, timing};
+use crate::framework::{
+    Code, Cycle, Delta, NodeView, PluginName, Preparation, Restored, Sieve, Status, restored, timing,
+};
 use crate::pod::Pod;
 
 /// Below this many nodes all are looked at.
@@ -98,6 +100,18 @@ fn prepare_all(framework: &Framework, cycle: &mut Cycle<'_>, prepared: &mut Prep
         Some(status) => Err(Refused::Pod(status)),
         None => Ok(()),
     }
+}
+
+/// Lets the pod look through those who hold room for it, on every node at once.
+pub(super) fn restore(framework: &Framework, cycle: &mut Cycle<'_>, prepared: &Prepared) {
+    if !framework.restores.iter().any(|plugin| plugin.concerns(cycle.cluster, cycle.pod)) {
+        return;
+    }
+    let restored = Restored::of(&framework.restores, cycle);
+    for (row, pod) in restored.lifted() {
+        framework.suppose_removed(prepared, cycle, pod, *row);
+    }
+    cycle.set(restored);
 }
 
 fn framed(status: &Status, point: &str) -> Status {
@@ -208,10 +222,8 @@ pub(super) fn nominated_first(
     if prepared.only.as_ref().is_some_and(|only| !only.contains(&row)) {
         return None;
     }
-    let nominated = attempt.nominated;
-    let verdict =
-        attempt.framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default());
-    verdict.ok()?;
+    let seen = attempt.framework.seen(cycle, row);
+    attempt.framework.check_beside_nominated(attempt.nominated, prepared, cycle, row, &seen).ok()?;
     Some(Found { feasible: vec![row], sieve: Sieve::default(), left_out: LeftOut::default() })
 }
 
@@ -223,7 +235,8 @@ fn preferred_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared
         let is_candidate = prepared.only.as_ref().is_none_or(|only| only.contains(row));
         let takes_it = || {
             let (framework, nominated) = (attempt.framework, attempt.nominated);
-            framework.check_beside_nominated(nominated, prepared, cycle, *row, &Delta::default()).is_ok()
+            let seen = framework.seen(cycle, *row);
+            framework.check_beside_nominated(nominated, prepared, cycle, *row, &seen).is_ok()
         };
         is_candidate && takes_it()
     })?;
@@ -232,11 +245,15 @@ fn preferred_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared
 
 fn filter(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sieve: &mut Sieve) {
     let Attempt { framework, nominated, .. } = attempt;
-    if nominated.is_empty() {
+    let restored = cycle.get::<Restored>().filter(|restored| !restored.is_empty());
+    if nominated.is_empty() && restored.is_none() {
         return sift(framework, cycle, prepared, sieve, |_, _| {});
     }
-    let check = |row| framework.check_beside_nominated(nominated, prepared, cycle, row, &Delta::default());
-    if let Some(room) = Room::of(framework, prepared, cycle, nominated) {
+    let check = |row| {
+        let seen = framework.seen(cycle, row);
+        framework.check_beside_nominated(nominated, prepared, cycle, row, &seen)
+    };
+    if let Some(room) = Room::of(framework, prepared, cycle, nominated).filter(|_| restored.is_none()) {
         // Whoever fits beside the promises fits without them, so only those who do not are taken out here.
         return sift(framework, cycle, prepared, sieve, |filter, sieve| {
             if filter == room.filter {
@@ -246,7 +263,10 @@ fn filter(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared, sieve: 
         });
     }
     let order = sieve.left().to_vec();
-    let held_back = sieve.set_aside(|row| nominated.before(cycle.pod, row).next().is_some());
+    let held_back = sieve.set_aside(|row| {
+        nominated.before(cycle.pod, row).next().is_some()
+            || restored.is_some_and(|restored| restored.on(row).is_some())
+    });
     sift(framework, cycle, prepared, sieve, |_, _| {});
     if held_back.is_empty() {
         return;
@@ -277,6 +297,11 @@ fn sift(
 }
 
 impl Framework {
+    /// What a node looks like to the pod of a cycle.
+    pub fn seen(&self, cycle: &Cycle<'_>, row: Row) -> Delta {
+        restored::seen(&self.restores, cycle, row).unwrap_or_default()
+    }
+
     /// The cycle's state as if `other` were on `row` too.
     pub fn suppose_added(&self, prepared: &Prepared, cycle: &mut Cycle<'_>, other: &Arc<Pod>, row: Row) {
         for hooks in self.pre_filters.iter().filter(|hooks| prepared.is_asked(hooks.name)) {
@@ -308,7 +333,7 @@ impl Framework {
         if nominated.before(cycle.pod, row).next().is_some() {
             let (mut supposed, mut delta) = (cycle.clone(), delta.clone());
             for other in nominated.before(cycle.pod, row) {
-                delta.add(other);
+                delta.add(cycle.cluster, row, other);
                 self.suppose_added(prepared, &mut supposed, other, row);
             }
             check(self, prepared, &supposed, &NodeView::supposing(cycle.cluster, row, &delta))?;

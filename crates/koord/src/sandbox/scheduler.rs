@@ -20,7 +20,8 @@ profiles:
 - schedulerName: default-scheduler
 - schedulerName: koord-scheduler
   plugins:
-    multiPoint: {enabled: [{name: LoadAwareScheduling, weight: 1}]}
+    multiPoint: {enabled: [{name: Reservation, weight: 5000}, {name: LoadAwareScheduling, weight: 1}]}
+    postFilter: {disabled: [{name: '*'}], enabled: [{name: Reservation}, {name: DefaultPreemption}]}
 ";
 
 /// A running scheduler.

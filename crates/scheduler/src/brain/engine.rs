@@ -9,7 +9,7 @@ use koord_engine::engine::{self, Command, Engine, Input, Verdict};
 use koord_engine::framework::timing::Stopwatch;
 use koord_engine::queue::QueueName;
 use koord_engine::time::Time;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Attempt, Attempted, Brain, Form, Gauges, View, views};
 use crate::config::SchedulerConfig;
@@ -97,6 +97,19 @@ impl Brain for Engine {
                 }
             }
             View::Load(name) => views::load(self, name),
+            View::ExplainReservation { name, form } => {
+                let explanation = self.explain_reservation(now, name)?;
+                match form {
+                    Form::Text => Some(explanation.to_text().into()),
+                    Form::Data => serde_json::to_value(explanation).ok(),
+                }
+            }
+            View::NodeReservations(node) => {
+                serde_json::to_value(self.node_reservations(node)?).ok().map(|items| json!({"items": items}))
+            }
+            View::ReservationIndex { with_names } => {
+                serde_json::to_value(self.selector_index(*with_names)).ok()
+            }
             View::Resources => Some(views::resources(self).into()),
             View::Dump => Some(views::dump(self, now)),
             View::Census => Some(views::census(self)),
@@ -121,6 +134,7 @@ impl Brain for Engine {
                 .map(|(plugin, scheduler, count)| (plugin.to_owned(), scheduler.to_owned(), count))
                 .collect(),
             in_flight: self.in_flight_events(),
+            reservations: self.reservation_gauges(),
         }
     }
 

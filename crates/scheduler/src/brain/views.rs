@@ -207,8 +207,10 @@ fn waiting(pod: &Queued) -> Value {
 /// Requests and limits of every pod, as a metrics page.
 pub(super) fn resources(engine: &Engine) -> String {
     let cluster = engine.cluster();
+    // Nothing runs where a reservation only holds room.
     let placed = cluster.all_held().map(|held| (&held.pod, &*cluster.node(held.row).name));
-    let mut pods: Vec<(&Arc<Pod>, &str)> = placed.chain(engine.unplaced().map(|pod| (pod, ""))).collect();
+    let all = placed.chain(engine.unplaced().map(|pod| (pod, "")));
+    let mut pods: Vec<(&Arc<Pod>, &str)> = all.filter(|(pod, _)| pod.reserves.is_none()).collect();
     pods.sort_unstable_by(|(a, _), (b, _)| a.key.cmp(&b.key));
     let mut page = String::new();
     let about = "by workloads on the cluster, broken down by pod";
@@ -285,6 +287,9 @@ pub(super) fn census(engine: &Engine) -> Value {
         pods.map(|pod| (pod.uid.to_string(), pod.key.to_string().into())).collect();
     json!({"nodes": nodes, "pods": pods, "sumsAreRight": cluster.ledger() == cluster.recount()})
 }
+
+#[cfg(test)]
+mod listings;
 
 #[cfg(test)]
 mod tests {

@@ -54,7 +54,13 @@ fn scene(limits: Limits, watches: usize) -> Scene {
 }
 
 fn bind(name: &str) -> Command {
-    Command::Bind(Binding { pod: subject(name), node: "n".into(), scheduler: "s".into(), extender: None })
+    Command::Bind(Binding {
+        pod: subject(name),
+        node: "n".into(),
+        scheduler: "s".into(),
+        extender: None,
+        waits_for_room: false,
+    })
 }
 
 fn ready(name: &str) -> (koord_engine::engine::command::Subject, Attempted, Vec<Command>) {

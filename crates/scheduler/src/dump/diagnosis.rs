@@ -74,7 +74,11 @@ mod tests {
 
     #[test]
     fn a_diagnosis_reads_as_koordinators() {
-        let pod = Subject { key: PodKey { namespace: "ns".into(), name: "p".into() }, uid: "uid-p".into() };
+        let pod = Subject {
+            key: PodKey { namespace: "ns".into(), name: "p".into() },
+            uid: "uid-p".into(),
+            reserves: None,
+        };
         let detail = Detail {
             reason: "Insufficient cpu".to_owned(),
             plugin: "NodeResourcesFit",

@@ -227,7 +227,13 @@ async fn whatever_goes_wrong_is_said() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_binds() {
-    let binding = Binding { pod: subject("p"), node: "n1".into(), scheduler: "s".into(), extender: Some(0) };
+    let binding = Binding {
+        pod: subject("p"),
+        node: "n1".into(),
+        scheduler: "s".into(),
+        extender: Some(0),
+        waits_for_room: false,
+    };
     for (answer, want) in [(json!({}), Ok(())), (json!({"error": "taken"}), Err("taken".to_owned()))] {
         let server = Server::answering(&[("bind", answer)]);
         let http = Http::new(&config(&server.start().await)).await.unwrap();

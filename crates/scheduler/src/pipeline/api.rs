@@ -61,6 +61,7 @@ impl std::fmt::Display for Failure {
 
 /// Which form a patch has.
 pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub(super) const MERGE: &str = "application/merge-patch+json";
 pub(super) const JSON: &str = "application/json";
 
 /// The API server.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shared;
 use super::api::{Failure, JSON, patiently, pod_path};
+use super::reservation;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,6 +32,9 @@ struct Target<'b> {
 
 /// Binds the pod; the error is the whole text.
 pub(super) async fn bind(shared: &Shared, binding: &Binding) -> Result<(), String> {
+    if let Some(name) = &binding.pod.reserves {
+        return reservation::bind(shared, binding, name).await;
+    }
     shared.check_lead()?;
     let pod = &binding.pod;
     if let Some(extender) = binding.extender.and_then(|at| shared.extenders.get(at)) {

@@ -1,5 +1,7 @@
 //! What is written before a bind: nomination, volumes, claims, and one patch of the pod for all plugins.
 
+use std::collections::BTreeMap;
+
 use http::Method;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use koord_api::preserve::carry_unknown;
@@ -7,11 +9,11 @@ use koord_engine::engine::command::{BindPlan, Subject};
 use kube::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Shared;
 use super::api::{Failure, JSON, STRATEGIC, patiently, pod_path};
-use super::status;
+use super::{reservation, status};
 
 /// Writes everything, in order; the error is the whole text.
 pub(super) async fn prepare(shared: &Shared, plan: &BindPlan) -> Result<(), String> {
@@ -32,12 +34,20 @@ pub(super) async fn prepare(shared: &Shared, plan: &BindPlan) -> Result<(), Stri
     for claim in &plan.claims {
         replace::<PersistentVolumeClaim>(shared, claim).await.map_err(framed)?;
     }
-    if !plan.annotations.is_empty() || !plan.labels.is_empty() {
-        patch_pod(shared, pod, plan)
-            .await
-            .map_err(|text| format!("running PreBindExtension plugin \"DefaultPreBind\": {text}"))?;
+    let framed = |text: String| format!("running PreBindExtension plugin \"DefaultPreBind\": {text}");
+    // Those that a reservation takes in first: it may be seen as soon as it is placed.
+    for other in &plan.others {
+        patch_pod(shared, &other.pod, &other.annotations, &BTreeMap::new()).await.map_err(framed)?;
     }
-    Ok(())
+    if plan.annotations.is_empty() && plan.labels.is_empty() {
+        return Ok(());
+    }
+    match &pod.reserves {
+        Some(name) => reservation::annotate(shared, name, &pod.uid, &plan.annotations)
+            .await
+            .map_err(|failure| framed(failure.to_string())),
+        None => patch_pod(shared, pod, &plan.annotations, &plan.labels).await.map_err(framed),
+    }
 }
 
 /// Writes an object at the version it was read at. Fields that our types do not know are read first and kept.
@@ -69,17 +79,22 @@ where
     shared.api.send(Method::PUT, &path, JSON, body).await
 }
 
+/// A value of none removes the key.
+type Pairs = BTreeMap<String, Option<String>>;
+
 /// One patch for all plugins. Only this pod's, never that of one made again under the same name.
-async fn patch_pod(shared: &Shared, pod: &Subject, plan: &BindPlan) -> Result<(), String> {
-    let changes = |pairs: &std::collections::BTreeMap<String, Option<String>>| -> Map<String, Value> {
-        pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect()
-    };
+async fn patch_pod(
+    shared: &Shared,
+    pod: &Subject,
+    annotations: &Pairs,
+    labels: &Pairs,
+) -> Result<(), String> {
     let mut metadata = json!({"uid": pod.uid});
-    if !plan.annotations.is_empty() {
-        metadata["annotations"] = changes(&plan.annotations).into();
+    if !annotations.is_empty() {
+        metadata["annotations"] = json!(annotations);
     }
-    if !plan.labels.is_empty() {
-        metadata["labels"] = changes(&plan.labels).into();
+    if !labels.is_empty() {
+        metadata["labels"] = json!(labels);
     }
     let body = json!({"metadata": metadata}).to_string().into_bytes();
     let path = pod_path(&pod.key, "");

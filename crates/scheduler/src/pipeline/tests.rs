@@ -60,7 +60,13 @@ impl Scene {
 }
 
 fn bind(name: &str) -> Command {
-    Command::Bind(Binding { pod: subject(name), node: "n1".into(), scheduler: "s".into(), extender: None })
+    Command::Bind(Binding {
+        pod: subject(name),
+        node: "n1".into(),
+        scheduler: "s".into(),
+        extender: None,
+        waits_for_room: false,
+    })
 }
 
 fn status(name: &str, message: &str) -> Command {
@@ -150,7 +156,8 @@ async fn an_extender_binds_and_one_that_may_be_ignored_is_replaced() {
         let api = FakeApi::scripted([]);
         let mut scene = scene_with(&api, true, vec![extender]);
         let (pod, node, scheduler) = (subject("a"), "n1".into(), "s".into());
-        scene.front.take(Command::Bind(Binding { pod, node, scheduler, extender: Some(0) }));
+        let (extender, waits_for_room) = (Some(0), false);
+        scene.front.take(Command::Bind(Binding { pod, node, scheduler, extender, waits_for_room }));
         assert_eq!(scene.outcome().await, ("uid-a".to_owned(), want));
         assert_eq!(api.lines().iter().filter(|line| line.ends_with("/binding")).count(), posts);
     }
@@ -350,3 +357,5 @@ async fn a_victim_that_cannot_go_spares_the_last() {
     assert!(scene.end().await.is_empty());
     assert!(!api.lines().iter().any(|line| line.contains("/pods/last")), "{:?}", api.lines());
 }
+
+mod reservations;

@@ -9,12 +9,15 @@ use super::{Pages, only_read};
 use crate::brain::{Form, View};
 
 /// What is served, as the list of services names it.
-const ROUTES: [&str; 6] = [
+const ROUTES: [&str; 9] = [
     "/apis/v1/__services__",
     "/apis/v1/explain/pending",
     "/apis/v1/explain/pod/:namespace/:name",
+    "/apis/v1/explain/reservation/:name",
     "/apis/v1/nodes/:nodeName",
     "/apis/v1/plugins/LoadAwareScheduling/node/:nodeName",
+    "/apis/v1/plugins/Reservation/nodeReservations/:nodeName",
+    "/apis/v1/plugins/Reservation/reservationSelectorIndex",
     "/apis/v1/queue",
 ];
 
@@ -44,6 +47,18 @@ pub(super) async fn answer(pages: Pages, request: Request<Incoming>) -> Answer {
             let (namespace, name) = ((*namespace).to_owned(), (*name).to_owned());
             let view = View::ExplainPod { namespace, name, form };
             (view, format!("cannot find pod {}", words[2..].join("/")))
+        }
+        ["explain", "reservation", name] => {
+            let view = View::ExplainReservation { name: (*name).to_owned(), form };
+            (view, format!("cannot find reservation {name}"))
+        }
+        ["plugins", "Reservation", "reservationSelectorIndex"] => {
+            let with_names =
+                request.uri().query().is_some_and(|query| query.split('&').any(|q| q == "detail=true"));
+            (View::ReservationIndex { with_names }, "there is no index".to_owned())
+        }
+        ["plugins", "Reservation", "nodeReservations", node] => {
+            (View::NodeReservations((*node).to_owned()), format!("cannot find node {node}"))
         }
         _ => return json(StatusCode::NOT_FOUND, &json!({"message": format!("no service {path}")})),
     };

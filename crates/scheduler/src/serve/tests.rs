@@ -113,6 +113,13 @@ async fn a_follower_says_so_and_a_leader_answers() {
         ("/apis/v1/explain/pending", 200, r#""ExplainPending(Data)""#),
         ("/apis/v1/explain/pod/ns/p", 200, r#""ExplainPod { namespace: \"ns\", name: \"p\", form: Data }""#),
         ("/apis/v1/plugins/LoadAwareScheduling/node/n", 200, r#""Load(\"n\")""#),
+        ("/apis/v1/explain/reservation/r", 200, r#""ExplainReservation { name: \"r\", form: Data }""#),
+        ("/apis/v1/plugins/Reservation/nodeReservations/n", 200, r#""NodeReservations(\"n\")""#),
+        (
+            "/apis/v1/plugins/Reservation/reservationSelectorIndex?detail=true",
+            200,
+            r#""ReservationIndex { with_names: true }""#,
+        ),
         ("/apis/v1/plugins/X", 404, r#"{"message":"no service plugins/X"}"#),
         ("/metrics/resources", 200, "kube_pod_resource_request{} 1\n"),
         ("/configz", 200, r#"{"componentconfig":{"Parallelism":16}}"#),

@@ -256,3 +256,42 @@ async fn gates_let_pods_be_changed_on_their_way() {
     assert_eq!((changed.priority, changed.preemption_policy.as_deref()), (Some(5500), Some("Never")));
     assert_eq!(requests(&changed), ["example.com/b"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reservations_come_before_the_pods_that_use_them() {
+    const RESERVATIONS: &str = "/apis/scheduling.koordinator.sh/v1alpha1/reservations";
+    let (api, streams) = server(
+        &[
+            (PODS, r#"{"metadata":{"name":"a","namespace":"ns","uid":"u","resourceVersion":"1"}}"#),
+            (RESERVATIONS, r#"{"metadata":{"name":"r","uid":"v","resourceVersion":"2"}}"#),
+        ],
+        &[],
+    );
+    let mut profile = Profile::standard("s");
+    let enabled = koord_engine::profile::expand::Enabled { plugin: "Reservation", weight: 1 };
+    profile.points[koord_engine::profile::point::Point::Reserve].push(enabled);
+    let (brain, desk, count, stop) = run_with(&api, "", &[profile]);
+    desk.all_listed(count).await;
+    let taken = brain.with(|state| std::mem::take(&mut state.taken));
+    assert!(
+        matches!(&taken[..], [Input::Reservation { object }, Input::Pod { .. }]
+            if object.metadata.name.as_deref() == Some("r")),
+        "{taken:?}"
+    );
+    while !streams.lock().unwrap().contains_key(RESERVATIONS) {
+        tokio::task::yield_now().await;
+    }
+    let gone =
+        json!({"type": "DELETED", "object": {"metadata": {"name": "r", "uid": "v", "resourceVersion": "9"}}});
+    streams.lock().unwrap()[RESERVATIONS].send(format!("{gone}\n")).unwrap();
+    let gone = Input::ReservationGone { name: "r".into(), uid: "v".into() };
+    while !brain.with(|state| state.taken.contains(&gone)) {
+        desk.ask(View::Queue).await.unwrap();
+    }
+    stop.cancel();
+    let (api, _) = server(&[], &[]);
+    let (_, desk, count, stop) = run(&api, "");
+    desk.all_listed(count).await;
+    assert!(!api.lines().iter().any(|line| line.contains("reservations")), "nobody needs them");
+    stop.cancel();
+}

@@ -5,21 +5,21 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
-    LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference,
+    LabelSelector, LabelSelectorRequirement, OwnerReference,
 };
 use serde::Serialize;
 
 use super::{ReservationControllerReference, ReservationOwner};
 use crate::gojson;
-use crate::selector::{Selector, SelectorError};
+use crate::selector::{Labels, Operator, Selector, SelectorError};
 
 /// The owners of a reservation, compiled once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OwnerMatcher {
     owners: Vec<Owner>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Owner {
     object: Option<ObjectReference>,
     controller: Option<ReservationControllerReference>,
@@ -47,46 +47,173 @@ impl OwnerMatcher {
 
     /// Whether the pod may use the reservation. No owner at all matches no pod.
     pub fn matches(&self, pod: &Pod) -> bool {
-        self.owners.iter().any(|owner| owner.matches(&pod.metadata))
+        let metadata = &pod.metadata;
+        fn text(text: &Option<String>) -> &str {
+            text.as_deref().unwrap_or_default()
+        }
+        let references: Vec<Reference> =
+            metadata.owner_references.iter().flatten().map(Reference::from).collect();
+        self.owns(&OwnedPod {
+            uid: text(&metadata.uid),
+            name: text(&metadata.name),
+            namespace: text(&metadata.namespace),
+            references: &references,
+            labels: &metadata.labels,
+        })
+    }
+
+    /// The same, for one who keeps pods in another form.
+    pub fn owns<L: Labels + ?Sized>(&self, pod: &OwnedPod<'_, L>) -> bool {
+        self.owners.iter().any(|owner| owner.matches(pod))
+    }
+
+    /// For each entry something that every pod it matches has, so that reservations can be found by it.
+    pub fn marks(&self) -> impl Iterator<Item = OwnerMark<'_>> {
+        self.owners.iter().map(Owner::mark)
+    }
+
+    /// The selectors of entries that have one. Spec: scheduler-reservation-loadaware A11.1.
+    pub fn selectors(&self) -> impl Iterator<Item = &Selector> {
+        self.owners.iter().filter_map(|owner| owner.labels.as_ref())
     }
 }
 
+/// What owners are compared with, of a pod.
+pub struct OwnedPod<'a, L: ?Sized> {
+    pub uid: &'a str,
+    pub name: &'a str,
+    pub namespace: &'a str,
+    pub references: &'a [Reference],
+    pub labels: &'a L,
+}
+
+/// An owner reference of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reference {
+    pub api_version: Box<str>,
+    pub kind: Box<str>,
+    pub name: Box<str>,
+    pub uid: Box<str>,
+    pub controller: Option<bool>,
+}
+
+impl From<&OwnerReference> for Reference {
+    fn from(reference: &OwnerReference) -> Reference {
+        Reference {
+            api_version: reference.api_version.as_str().into(),
+            kind: reference.kind.as_str().into(),
+            name: reference.name.as_str().into(),
+            uid: reference.uid.as_str().into(),
+            controller: reference.controller,
+        }
+    }
+}
+
+/// What every pod has that an entry matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OwnerMark<'a> {
+    Uid(&'a str),
+    Name(&'a str),
+    Label(&'a str, &'a str),
+    /// A reference to an object with this name.
+    Reference(&'a str),
+    /// Nothing in particular.
+    Any,
+}
+
 impl Owner {
-    fn matches(&self, pod: &ObjectMeta) -> bool {
+    fn matches<L: Labels + ?Sized>(&self, pod: &OwnedPod<'_, L>) -> bool {
         self.object.as_ref().is_none_or(|object| is_object(object, pod))
             && self.controller.as_ref().is_none_or(|controller| is_controlled(controller, pod))
-            && self.labels.as_ref().is_none_or(|labels| labels.matches(&pod.labels))
+            && self.labels.as_ref().is_none_or(|labels| labels.matches(pod.labels))
+    }
+
+    fn mark(&self) -> OwnerMark<'_> {
+        fn given(text: &Option<String>) -> Option<&str> {
+            text.as_deref().filter(|text| !text.is_empty())
+        }
+        let object = self.object.as_ref();
+        if let Some(uid) = object.and_then(|object| given(&object.uid)) {
+            return OwnerMark::Uid(uid);
+        }
+        if let Some(name) = object.and_then(|object| given(&object.name)) {
+            return OwnerMark::Name(name);
+        }
+        let requirements = self.labels.iter().flat_map(Selector::requirements);
+        let mut labels = requirements.filter_map(|requirement| match requirement.values() {
+            [value] if matches!(requirement.operator(), Operator::In | Operator::Equals) => {
+                Some(OwnerMark::Label(requirement.key(), value))
+            }
+            _ => None,
+        });
+        let by_reference = || {
+            let name = &self.controller.as_ref()?.name;
+            (!name.is_empty()).then_some(OwnerMark::Reference(name))
+        };
+        labels.next().or_else(by_reference).unwrap_or(OwnerMark::Any)
     }
 }
 
 /// Kind, fieldPath and resourceVersion are not looked at.
-fn is_object(object: &ObjectReference, pod: &ObjectMeta) -> bool {
-    // Differs: upstream compares with the apiVersion that a typed pod carries, which is none.
-    let api_version = Some("v1".to_owned());
-    agrees(&object.uid, &pod.uid)
-        && agrees(&object.name, &pod.name)
-        && agrees(&object.namespace, &pod.namespace)
-        && agrees(&object.api_version, &api_version)
+fn is_object<L: ?Sized>(object: &ObjectReference, pod: &OwnedPod<'_, L>) -> bool {
+    let agrees = |wanted: &Option<String>, found: &str| agrees(wanted.as_deref().unwrap_or_default(), found);
+    agrees(&object.uid, pod.uid)
+        && agrees(&object.name, pod.name)
+        && agrees(&object.namespace, pod.namespace)
+        // Differs: upstream compares with the apiVersion that a typed pod carries, which is none.
+        && agrees(&object.api_version, "v1")
 }
 
 /// One reference of the pod must agree with all of the given fields.
-fn is_controlled(controller: &ReservationControllerReference, pod: &ObjectMeta) -> bool {
-    let agrees_with = |reference: &OwnerReference| {
-        let agrees = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+fn is_controlled<L: ?Sized>(controller: &ReservationControllerReference, pod: &OwnedPod<'_, L>) -> bool {
+    let agrees_with = |reference: &Reference| {
         agrees(&controller.api_version, &reference.api_version)
             && agrees(&controller.kind, &reference.kind)
             && agrees(&controller.name, &reference.name)
             && agrees(&controller.uid, &reference.uid)
             && (controller.controller.is_none() || controller.controller == reference.controller)
     };
-    agrees(&controller.namespace, &pod.namespace) && pod.owner_references.iter().flatten().any(agrees_with)
+    agrees(controller.namespace.as_deref().unwrap_or_default(), pod.namespace)
+        && pod.references.iter().any(agrees_with)
 }
 
-/// An absent or empty field agrees with anything.
-fn agrees(wanted: &Option<String>, found: &Option<String>) -> bool {
-    match wanted.as_deref() {
-        None | Some("") => true,
-        wanted => wanted == found.as_deref(),
+/// Empty text agrees with anything.
+fn agrees(wanted: &str, found: &str) -> bool {
+    wanted.is_empty() || wanted == found
+}
+
+impl fmt::Display for OwnerMatcher {
+    /// For people: what pods must be like, in short.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, owner) in self.owners.iter().enumerate() {
+            write!(f, "{}{owner}", if i == 0 { "" } else { " or " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = |namespace: &Option<String>, name: &str| match namespace.as_deref().unwrap_or_default() {
+            "" => name.to_owned(),
+            namespace => format!("{namespace}/{name}"),
+        };
+        let mut parts = Vec::new();
+        if let Some(object) = &self.object {
+            let name = object.name.as_deref().or(object.uid.as_deref()).filter(|name| !name.is_empty());
+            parts.push(format!("pod {}", path(&object.namespace, name.unwrap_or("*"))));
+        }
+        if let Some(controller) = &self.controller {
+            let kind = if controller.kind.is_empty() { "any controller" } else { &controller.kind };
+            let name = if controller.name.is_empty() { "*" } else { &controller.name };
+            parts.push(format!("pods of {kind} {}", path(&controller.namespace, name)));
+        }
+        match self.labels.as_ref().filter(|labels| !labels.is_everything()) {
+            Some(labels) => parts.push(format!("pods with {labels}")),
+            None if parts.is_empty() => parts.push("all pods".to_owned()),
+            None => {}
+        }
+        f.write_str(&parts.join(" and "))
     }
 }
 

@@ -218,6 +218,69 @@ mod tests {
     }
 
     #[test]
+    fn worked_examples() {
+        let requests = json!({ "requests": { "cpu": "4", "memory": "8Gi" } });
+        let first = |over: Value| {
+            let mut object = json!({
+                "metadata": { "labels": { "a": "r", "koordinator.sh/priority": "9500" } },
+                "spec": { "template": {
+                    "metadata": { "name": "t", "namespace": "ns1", "labels": { "a": "t", "b": "t" } },
+                    "spec": { "nodeName": "nx", "containers": [container(requests.clone())] },
+                } },
+            });
+            for (path, value) in over.as_object().unwrap() {
+                *object.pointer_mut(path).unwrap() = value.clone();
+            }
+            object
+        };
+        let key = "scheduler-reservation-loadaware#A3.P1";
+        let pod = derive(first(json!({})));
+        let metadata = &pod["metadata"];
+        assert_eq!((&metadata["namespace"], &metadata["name"]), (&json!("ns1"), &json!("u-1")), "{key}");
+        assert_eq!(
+            metadata["labels"],
+            json!({ "a": "r", "b": "t", "koordinator.sh/priority": "9500" }),
+            "{key}"
+        );
+        assert_eq!(
+            metadata["annotations"],
+            json!({
+                "scheduling.koordinator.sh/reserve-pod": "true",
+                "scheduling.koordinator.sh/reservation-name": "r1",
+                "scheduling.koordinator.sh/reservation-node": "nx",
+            }),
+            "{key}"
+        );
+        let spec = &pod["spec"];
+        assert_eq!((&spec["priority"], spec.get("nodeName")), (&json!(9500), None), "{key}");
+        assert_eq!(spec["schedulerName"], "default-scheduler", "{key}");
+        assert_eq!(spec["containers"], json!([container(requests.clone())]), "{key}");
+
+        let key = "scheduler-reservation-loadaware#A3.P2";
+        let amounts = json!({ "cpu": "6", "memory": "8Gi", "nvidia.com/gpu": "1" });
+        let mut object = first(json!({ "/metadata/labels/koordinator.sh~1priority": "abc" }));
+        object["spec"]["template"]["spec"]["overhead"] = json!({ "cpu": "1" });
+        object["status"] = json!({ "phase": "Available", "nodeName": "n1", "allocatable": amounts });
+        let pod = derive(object);
+        let spec = &pod["spec"];
+        assert_eq!((&spec["nodeName"], &spec["priority"]), (&json!("n1"), &json!(i32::MAX)), "{key}");
+        assert_eq!(spec.get("overhead"), None, "{key}");
+        let held = json!({ "name": FAKE_CONTAINER, "resources": { "requests": amounts, "limits": amounts } });
+        assert_eq!(spec["containers"], json!([{ "name": "c" }, held]), "{key}");
+
+        let key = "scheduler-reservation-loadaware#A3.P3";
+        let template = json!({ "metadata": { "labels": { "koordinator.sh/priority": "7000" } } });
+        let pod = derive(json!({ "spec": { "template": template },
+            "status": { "phase": "Waiting", "nodeName": "n1" } }));
+        let spec = &pod["spec"];
+        assert_eq!((&spec["nodeName"], &spec["priority"]), (&json!("n1"), &json!(i32::MAX)), "{key}");
+        assert_eq!(pod.get("status"), None, "{key}");
+
+        let key = "scheduler-reservation-loadaware#A3.P4";
+        assert_eq!(derive(json!({ "status": { "phase": "Failed" } }))["status"]["phase"], "Failed", "{key}");
+    }
+
+    #[test]
     fn phase_and_priority() {
         for (key, phase, node) in [("crds#1.4.R4", "Failed", "n1"), ("crds#1.4.R4", "Succeeded", "")] {
             let pod = derive(json!({ "status": { "phase": phase, "nodeName": node } }));

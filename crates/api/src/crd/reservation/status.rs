@@ -18,6 +18,7 @@ pub mod reason {
     pub const AVAILABLE: &str = "Available";
     pub const SUCCEEDED: &str = "Succeeded";
     pub const EXPIRED: &str = "Expired";
+    pub const WAITING: &str = "Waiting";
 }
 
 impl Reservation {
@@ -110,6 +111,23 @@ impl Reservation {
             condition(ReservationConditionType::Scheduled, reason::SCHEDULED),
             condition(ReservationConditionType::Ready, reason::AVAILABLE),
         ];
+    }
+
+    /// Placed on a node that has not enough free yet: holds it against others, and is not usable.
+    pub fn set_waiting(&mut self, node_name: &str, resize: Option<&ResizeAllocatable>, now: Time) {
+        self.set_available(node_name, resize, now);
+        let status = self.status.get_or_insert_default();
+        status.phase = Some(ReservationPhase::Waiting);
+        let ready = status.condition_mut(ReservationConditionType::Ready);
+        ready.set(ConditionStatus::False, reason::WAITING, now);
+    }
+
+    /// What it waited for is free.
+    pub fn end_waiting(&mut self, now: Time) {
+        let status = self.status.get_or_insert_default();
+        status.phase = Some(ReservationPhase::Available);
+        let ready = status.condition_mut(ReservationConditionType::Ready);
+        ready.set(ConditionStatus::True, reason::AVAILABLE, now);
     }
 
     /// An attempt to place it failed. One that is placed already only notes that it was looked at.
@@ -320,6 +338,72 @@ mod tests {
         let mut r = reservation(json!({ "status": { "conditions": [ready] } }));
         r.set_expired(t(2));
         assert_eq!(conditions(&r), json!([condition("Ready", "False", "Expired", None, 2, 2)]), "replaced");
+    }
+
+    #[test]
+    fn conditions_after_each_step() {
+        let scheduled = |status: &str, message: Option<&str>, probe, transition| {
+            let reason = if status == "True" { "Scheduled" } else { "Unschedulable" };
+            condition("Scheduled", status, reason, message, probe, transition)
+        };
+        let ready = |status: &str, reason: &str, message: Option<&str>, probe, transition| {
+            condition("Ready", status, reason, message, probe, transition)
+        };
+        let step = |before: Value, act: &dyn Fn(&mut Reservation)| {
+            let mut r = reservation(json!({ "status": { "conditions": before } }));
+            act(&mut r);
+            (conditions(&r), r.phase())
+        };
+        let unschedulable =
+            |message: &'static str, at| move |r: &mut Reservation| r.set_unschedulable(message, t(at));
+        let c1 = json!([scheduled("False", Some("m1"), 0, 0)]);
+        let c2 = json!([scheduled("False", Some("m2"), 1, 0)]);
+        let pending = ReservationPhase::Pending;
+        let failed = ReservationPhase::Failed;
+        let key = "scheduler-reservation-loadaware#A2.C1";
+        assert_eq!(step(json!([]), &unschedulable("m1", 0)), (c1.clone(), pending.clone()), "{key}");
+        let key = "scheduler-reservation-loadaware#A2.C2";
+        assert_eq!(step(c1, &unschedulable("m2", 1)), (c2.clone(), pending.clone()), "{key}");
+        let key = "scheduler-reservation-loadaware#A2.C3";
+        let known = json!([scheduled("True", Some("m"), 0, 0)]);
+        let want = json!([scheduled("True", Some("m"), 1, 0)]);
+        assert_eq!(step(known, &unschedulable("m3", 1)), (want, pending), "{key}");
+        let key = "scheduler-reservation-loadaware#A2.C4";
+        let want = json!([c2[0], ready("False", "Expired", None, 2, 2)]);
+        assert_eq!(step(c2, &|r| r.set_expired(t(2))), (want, failed.clone()), "{key}");
+        let key = "scheduler-reservation-loadaware#A2.C5";
+        let known = json!([ready("True", "Available", Some("m"), 0, 0)]);
+        let want = json!([ready("False", "Expired", None, 2, 2)]);
+        assert_eq!(step(known, &|r| r.set_expired(t(2))), (want, failed.clone()), "{key}");
+        let key = "scheduler-reservation-loadaware#A2.C6";
+        let known = json!([ready("False", "X", None, 0, 0)]);
+        let want = json!([ready("False", "Expired", None, 2, 0)]);
+        assert_eq!(step(known, &|r| r.set_expired(t(2))), (want, failed), "{key}");
+        // Upstream leaves the transition at t0; the table of the kind (crds 1.2) wants it moved when the status flips.
+        let key = "scheduler-reservation-loadaware#A2.C7";
+        let known = json!([ready("True", "Available", None, 0, 0)]);
+        let want = json!([ready("False", "Succeeded", None, 2, 2)]);
+        assert_eq!(step(known, &|r| r.set_succeeded(t(2))), (want, ReservationPhase::Succeeded), "{key}");
+    }
+
+    #[test]
+    fn waiting_ends_available() {
+        let mut r = reservation(json!({}));
+        r.set_waiting("n1", None, t(0));
+        assert_eq!(
+            (conditions(&r), r.phase()),
+            (
+                json!([
+                    condition("Scheduled", "True", "Scheduled", None, 0, 0),
+                    condition("Ready", "False", "Waiting", None, 0, 0),
+                ]),
+                ReservationPhase::Waiting
+            )
+        );
+        assert!(r.is_active() && !r.is_available() && !r.is_finished());
+        r.end_waiting(t(3));
+        assert_eq!(conditions(&r)[1], condition("Ready", "True", "Available", None, 3, 3));
+        assert!(r.is_available());
     }
 
     #[test]

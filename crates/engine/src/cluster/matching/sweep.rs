@@ -1,6 +1,9 @@
 //! Dropping what is followed and nobody asks about any more: sets go when no pod has a class that speaks of them, terms
-//! when nobody on a node holds them. It is looked for whenever as much again has piled up, so it costs little, and
-//! what remains is in proportion to the pods there are.
+//! when nobody on a node holds them. It is looked for after as many attempts as there are pods, so it costs little,
+//! and what remains is in proportion to the pods there are.
+//!
+//! When it is done depends on attempts and pods alone, and numbers always get another meaning then: what is made anew
+//! for that may choose another one of equal nodes, and an explanation in between must not change that.
 
 use std::sync::Arc;
 
@@ -12,13 +15,18 @@ use crate::pod::term::PodSet;
 /// Who has a class though no pod does: the compiler, and the memo here.
 pub(super) const KEEPERS: usize = 2;
 
-/// Less than this is not worth a look; tests want to see it done.
-const SWEPT_FROM: usize = if cfg!(test) { 8 } else { 1024 };
+/// Attempts after which there is enough to look through; tests want to see it done.
+const ATTEMPTS_MIN: usize = if cfg!(test) { 8 } else { 1 << 14 };
 
 impl Matching {
-    /// Whether enough piled up to be looked through.
-    pub(in crate::cluster) fn is_full(&self) -> bool {
-        self.sets.len() + self.held.len() + self.classes.len() >= self.swept_at.max(SWEPT_FROM)
+    /// Whether it is time to look for what nobody needs. To be asked once for each attempt.
+    pub(in crate::cluster) fn is_due(&mut self, pods: usize) -> bool {
+        self.attempts += 1;
+        let is_due = self.attempts >= ATTEMPTS_MIN.max(2 * pods);
+        if is_due {
+            self.attempts = 0;
+        }
+        is_due
     }
 
     /// Drops what nobody asks about. `by_default` tells the sets that a class asks about beside its own.
@@ -32,12 +40,9 @@ impl Matching {
             }
         }
         let is_held: Vec<bool> = self.held.iter().map(|held| held.holders.total() != 0).collect();
-        if is_asked.contains(&false) || is_held.contains(&false) {
-            self.version += 1;
-            self.drop_sets(&Renumbering::keeping(is_asked));
-            self.drop_held(&Renumbering::keeping(is_held));
-        }
-        self.swept_at = 2 * (self.sets.len() + self.held.len() + self.classes.len());
+        self.version += 1;
+        self.drop_sets(&Renumbering::keeping(is_asked));
+        self.drop_held(&Renumbering::keeping(is_held));
     }
 
     fn drop_sets(&mut self, numbers: &Renumbering) {
@@ -179,12 +184,11 @@ mod tests {
             let is_by_host = pod.class.anti_affinity[0].topology_key == host;
             !(is_by_host && cluster.release(&pod.uid))
         });
-        cluster.matching.swept_at = 0;
         for at in 0..20 {
             let more = pod(&mut cluster, &format!("more-{at}"), "zone");
+            cluster.tidy();
             cluster.attend(&more.class);
         }
-        cluster.tidy();
         assert!(!cluster.domains().knows(host) && !staying.is_empty());
     }
 }

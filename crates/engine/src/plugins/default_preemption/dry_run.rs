@@ -18,18 +18,19 @@ struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     fn new(input: &'a PostFilterInput<'a>, row: Row, removed: &[Arc<Pod>]) -> Trial<'a> {
-        let mut trial = Trial { input, row, cycle: input.cycle.clone(), delta: Delta::default() };
+        let delta = input.framework.seen(input.cycle, row);
+        let mut trial = Trial { input, row, cycle: input.cycle.clone(), delta };
         removed.iter().for_each(|pod| trial.remove(pod));
         trial
     }
 
     fn remove(&mut self, pod: &Arc<Pod>) {
-        self.delta.remove(pod);
+        self.delta.remove(self.input.cycle.cluster, self.row, pod);
         self.input.framework.suppose_removed(self.input.prepared, &mut self.cycle, pod, self.row);
     }
 
     fn put_back(&mut self, pod: &Arc<Pod>) {
-        self.delta.add(pod);
+        self.delta.add(self.input.cycle.cluster, self.row, pod);
         self.input.framework.suppose_added(self.input.prepared, &mut self.cycle, pod, self.row);
     }
 
@@ -39,18 +40,20 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// The pods that have to go, of those from `lower` on in the node's list; or why even all of them are not enough.
+/// The pods that have to go, of those from `lower` on in the node's list that may; or why even all of them are not enough.
 pub(super) fn run(
     input: &PostFilterInput<'_>,
     row: Row,
-    lower: usize,
+    (lower, may_go): (usize, &dyn Fn(&Pod) -> bool),
     guard: &mut Guard<'_>,
     victims: &mut Victims,
 ) -> Result<(), Status> {
-    let removed = &input.cycle.cluster.node(row).pods.all[lower..];
-    let mut trial = Trial::new(input, row, removed);
+    let all = &input.cycle.cluster.node(row).pods.all;
+    let places: Vec<usize> = (lower..all.len()).filter(|at| may_go(&all[*at])).collect();
+    let removed: Vec<Arc<Pod>> = places.iter().map(|at| all[*at].clone()).collect();
+    let mut trial = Trial::new(input, row, &removed);
     trial.check()?;
-    reprieve(&guard.violations(removed), removed.len(), lower, victims, |at| {
+    reprieve(&guard.violations(&removed), removed.len(), 0, victims, |at| {
         trial.put_back(&removed[at]);
         let fits = trial.check().is_ok();
         if !fits {
@@ -58,6 +61,7 @@ pub(super) fn run(
         }
         fits
     });
+    victims.places.iter_mut().for_each(|place| *place = places[*place]);
     Ok(())
 }
 

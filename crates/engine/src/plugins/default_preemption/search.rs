@@ -6,17 +6,17 @@ use super::sums::Sums;
 use crate::cluster::Row;
 use crate::cluster::budgets::Guard;
 use crate::framework::{Code, PostFilterInput, Status};
+use crate::pod::Pod;
 use crate::profile::args::CandidateLimits;
 use crate::random::Random;
 use crate::schedule::{Lack, Reasons};
 
 /// How nodes are tried; the outcome is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
+pub(in crate::plugins) enum Method {
     /// By sums where they are enough.
     Quickest,
-    /// By the filters, always. For comparison.
-    #[cfg(test)]
+    /// By the filters, always.
     Filters,
 }
 
@@ -34,6 +34,7 @@ pub(super) fn run(
     input: &PostFilterInput<'_>,
     limits: CandidateLimits,
     method: Method,
+    may_go: &dyn Fn(&Pod) -> bool,
     random: &mut Random,
 ) -> Outcome {
     let rows = input.diagnosis.curable(input.order);
@@ -41,9 +42,9 @@ pub(super) fn run(
         input,
         sums: match method {
             Method::Quickest => Sums::of(input),
-            #[cfg(test)]
             Method::Filters => None,
         },
+        may_go,
         guard: Guard::new(input.cycle.cluster),
         shortlist: Shortlist::new(candidates_wanted(limits, rows.len()), input.agreement.is_some()),
         refusals: Refusals::default(),
@@ -77,6 +78,7 @@ pub(super) fn candidates_wanted(limits: CandidateLimits, nodes: usize) -> usize 
 
 struct Search<'a> {
     input: &'a PostFilterInput<'a>,
+    may_go: &'a dyn Fn(&Pod) -> bool,
     sums: Option<Sums<'a>>,
     guard: Guard<'a>,
     shortlist: Shortlist,
@@ -105,6 +107,10 @@ impl Search<'_> {
         let (cluster, priority) = (self.input.cycle.cluster, self.input.cycle.pod.class.priority);
         let pods = &cluster.node(row).pods;
         let lower = pods.below(priority);
+        if !pods.all[lower..].iter().any(|pod| (self.may_go)(pod)) {
+            self.refusals.without_victims += 1;
+            return;
+        }
         if let Err(refusal) = self.try_node(row, lower) {
             self.refusals.add(refusal);
         } else if self.victims.places.is_empty() {
@@ -116,11 +122,14 @@ impl Search<'_> {
     }
 
     fn try_node(&mut self, row: Row, lower: usize) -> Result<(), Refusal> {
-        let Search { input, sums, guard, victims, refusals, .. } = self;
+        let Search { input, sums, guard, victims, refusals, may_go, .. } = self;
         let by_filters = |guard: &mut Guard<'_>, victims: &mut Victims| {
-            dry_run::run(input, row, lower, guard, victims).map_err(Refusal::New)
+            dry_run::run(input, row, (lower, *may_go), guard, victims).map_err(Refusal::New)
         };
-        let Some(sums) = sums.as_mut().filter(|sums| !sums.is_hopeless(input.cycle, row)) else {
+        // What owners leave goes back to their reservations, which sums do not know.
+        let is_shared = input.cycle.cluster.reservations().are_on(row);
+        let Some(sums) = sums.as_mut().filter(|sums| !is_shared && !sums.is_hopeless(input.cycle, row))
+        else {
             return by_filters(guard, victims);
         };
         let Err(lack) = sums.run(row, lower, guard, victims) else { return Ok(()) };

@@ -22,7 +22,19 @@ pub(super) fn by_domain(
         Some(column) if nodes.all_count(constraint) => of_all(cycle.cluster, constraint, column),
         Some(column) => of_some(cycle.cluster, constraint, column, |row| nodes.counts(constraint, row)),
     });
-    counts.collect()
+    let mut counts: Vec<Vec<Option<i64>>> = counts.collect();
+    // Those that the pod looks through are not there for it.
+    for (row, pod) in cycle.lifted().iter().filter(|(_, pod)| !pod.is_deleting) {
+        for ((constraint, column), counts) in constraints.iter().zip(&nodes.columns).zip(&mut counts) {
+            let (cluster, place) = (cycle.cluster, column.map_or(0, |column| column.of(*row)));
+            let is_counted = nodes.counts(constraint, *row)
+                && cluster.matching().contains(&constraint.pods, &pod.class, &cluster.names);
+            if let Some(Some(count)) = counts.get_mut(at(place)).filter(|_| is_counted) {
+                *count -= 1;
+            }
+        }
+    }
+    counts
 }
 
 /// Whether pods on a node count for a constraint; labels aside.

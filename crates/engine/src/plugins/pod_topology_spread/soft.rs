@@ -73,6 +73,15 @@ pub(super) fn on_row(cluster: &Cluster, set: Option<SetId>, row: Row) -> i64 {
     set.map_or(0, |id| cluster.matching().all(id).on(row) - cluster.matching().deleting(id).on(row))
 }
 
+/// Those of them that the pod of the cycle looks through.
+fn lifted_from(cycle: &Cycle<'_>, set: Option<SetId>, row: Row) -> i64 {
+    let (Some(id), matching) = (set, cycle.cluster.matching()) else { return 0 };
+    let names = &cycle.cluster.names;
+    let lifted = cycle.lifted().iter().filter(|(at, pod)| *at == row && !pod.is_deleting);
+    let counted = lifted.filter(|(_, pod)| matching.contains(matching.pods(id), &pod.class, names));
+    i64::try_from(counted.count()).unwrap_or(i64::MAX)
+}
+
 /// The same for all rows.
 fn on_rows(cluster: &Cluster, set: Option<SetId>) -> Vec<i64> {
     let mut counts = vec![0; cluster.columns.rows()];
@@ -143,7 +152,9 @@ impl Score for PodTopologySpread {
             let count = match &part.counts {
                 _ if place == 0 => return None,
                 Counted::Domains(counts) => counts.get(at(place)).copied().flatten().unwrap_or(0),
-                Counted::Node(set) => on_row(cycle.cluster, *set, node.row),
+                Counted::Node(set) => {
+                    on_row(cycle.cluster, *set, node.row) - lifted_from(cycle, *set, node.row)
+                }
             };
             Some(part.rated(count))
         });

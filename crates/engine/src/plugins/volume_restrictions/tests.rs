@@ -94,7 +94,7 @@ impl PostFilter for Removal {
         for row in input.diagnosis.curable(input.order).iter().copied() {
             let (mut cycle, mut delta) = (input.cycle.clone(), Delta::default());
             for pod in self.pods.iter().filter(|pod| input.cycle.cluster.held(&pod.uid).unwrap().row == row) {
-                delta.remove(pod);
+                delta.remove(input.cycle.cluster, row, pod);
                 input.framework.suppose_removed(input.prepared, &mut cycle, pod, row);
             }
             let verdict =

@@ -25,6 +25,10 @@ pub struct ReservationArgs {
     /// Prefixes before `/` whose resources the fit check leaves out.
     pub ignored_resource_groups: Vec<String>,
     pub selector_index: SelectorIndex,
+    /// Gate OmitNodeLabelsForReservation: only a reservation's own labels are looked at.
+    pub omit_node_labels: bool,
+    /// Gate SkipReservationFitsNode: with one reservation the node is left to NodeResourcesFit.
+    pub skip_fits_node: bool,
 }
 
 /// Placing a reservation under pods that run already.
@@ -71,6 +75,8 @@ impl Default for ReservationArgs {
             ignored_resources: Vec::new(),
             ignored_resource_groups: Vec::new(),
             selector_index: SelectorIndex::default(),
+            omit_node_labels: false,
+            skip_fits_node: false,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::assess::Assessor;
 use super::shelves::Shelves;
 use super::standing::Outcome;
 use crate::cluster::{Cluster, Columns, Row};
-use crate::framework::{Cycle, Sieve, Status};
+use crate::framework::{Cycle, NodeView, Sieve, Status};
 use crate::hash::QuickMap;
 use crate::number::nearest;
 use crate::random::Random;
@@ -47,6 +47,8 @@ struct Key {
     nonzero: [i64; 2],
     taint_set: u32,
     is_unschedulable: bool,
+    /// Scores are not of what is requested.
+    overdrawn: [i64; 2],
 }
 
 #[derive(Default)]
@@ -99,6 +101,7 @@ impl Key {
             nonzero: [columns.nonzero_cpu[at], columns.nonzero_memory[at]],
             taint_set: columns.taint_set[at],
             is_unschedulable: columns.is_unschedulable[at],
+            overdrawn: [columns.overdrawn[at].cpu_milli, columns.overdrawn[at].memory],
         }
     }
 
@@ -275,7 +278,8 @@ impl Alike {
         let (block, lane) = (index(id) / LANES, index(id) % LANES);
         let (state, summary) = (&mut self.states[index(id)], &mut self.summaries[block]);
         let count = rows.len();
-        *state = State { key: Some(key), rows, is_odd: !key.amounts().are_regular() };
+        let is_odd = !key.amounts().are_regular() || key.overdrawn != [0, 0];
+        *state = State { key: Some(key), rows, is_odd };
         summary.used |= 1 << lane;
         summary.odd += usize::from(state.is_odd);
         summary.marked += usize::from(key.is_marked());
@@ -430,7 +434,8 @@ impl<'a> Search<'a> {
             return -1.0;
         }
         self.raws.clear();
-        self.assessor.raw_key(self.framework, self.cycle, *row, &mut self.raws);
+        let node = NodeView::of(self.cycle.cluster, *row);
+        self.assessor.raw_key(self.framework, self.cycle, &node, &mut self.raws);
         self.is_unknown |= self.raws.iter().any(|raw| *raw != 0);
         if !state.is_odd {
             return total;

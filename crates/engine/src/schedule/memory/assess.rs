@@ -6,6 +6,7 @@ use koord_api::resource::ResourceId;
 
 use super::super::Framework;
 use super::arithmetic::{Amounts, Ask, is_exact};
+use crate::cluster::reservations::Overdrawn;
 use crate::cluster::{Cluster, Columns, Row};
 use crate::framework::parts::{ColumnScore, FilterPart, Formula, Judge, Normal, Rate, Room, ScorePart};
 use crate::framework::{Cycle, NodeView, Status};
@@ -20,7 +21,7 @@ pub(super) struct Assessor {
     late: Vec<(usize, Check)>,
     pub(super) judges: Vec<(usize, Box<dyn Judge>)>,
     /// Final scores of the row alone, with weights.
-    columns: Vec<(Box<dyn ColumnScore>, i64)>,
+    columns: Vec<(usize, Box<dyn ColumnScore>, i64)>,
     finals: Vec<(usize, i64)>,
     /// Scores of the row alone that are normalised over all feasible nodes.
     pub(super) raws: Vec<Raw>,
@@ -141,7 +142,7 @@ impl Assessor {
             let raw = |normal, by_taints| Raw { plugin: at, weight: *weight, normal, by_taints };
             match plugin.part(cluster, class) {
                 ScorePart::Nothing => {}
-                ScorePart::Columns(score) => self.columns.push((score, *weight)),
+                ScorePart::Columns(score) => self.columns.push((at, score, *weight)),
                 ScorePart::Row(Normal::Final) => self.finals.push((at, *weight)),
                 ScorePart::Row(normal) => self.raws.push(raw(normal, None)),
                 ScorePart::Taints(normal) => self.raws.push(raw(normal, Some(QuickMap::default()))),
@@ -161,6 +162,16 @@ impl Assessor {
                 Fixed::Judge(judge) => judge.is_current(cluster),
                 Fixed::Rate(rater) => rater.is_current(cluster),
             })
+    }
+
+    /// Whether verdicts depend on more than rows at the moment.
+    pub(super) fn are_judging(&self, cluster: &Cluster) -> bool {
+        self.judges.iter().any(|(_, judge)| !judge.is_idle(cluster))
+    }
+
+    /// Whether filters of rows are asked after a judge.
+    pub(super) fn has_late_checks(&self) -> bool {
+        !self.late.is_empty()
     }
 
     /// Whether verdicts depend on rows alone.
@@ -200,7 +211,7 @@ impl Assessor {
     /// The weighted sum of scores of the row alone; none when one of them is out of bounds.
     pub(super) fn base(&self, framework: &Framework, cycle: &Cycle<'_>, row: Row) -> Option<i64> {
         let mut sum = 0;
-        for (score, weight) in &self.columns {
+        for (_, score, weight) in &self.columns {
             let score = score.score(&cycle.cluster.columns, row);
             sum += Some(score).filter(|score| (0..=100).contains(score))? * weight;
         }
@@ -223,17 +234,40 @@ impl Assessor {
         Some(sum)
     }
 
+    /// As `base`, of a row that looks different to the pod.
+    pub(super) fn base_seen(
+        &self,
+        framework: &Framework,
+        cycle: &Cycle<'_>,
+        node: &NodeView<'_>,
+    ) -> Option<i64> {
+        let columns = self.columns.iter().map(|(at, _, weight)| (*at, *weight));
+        let mut sum = 0;
+        for (at, weight) in columns.chain(self.finals.iter().copied()) {
+            let plugin = framework.scores.get(at).and_then(|(hooks, _)| hooks.score.as_ref());
+            let score = plugin.map_or(0, |plugin| plugin.score(cycle, node));
+            sum += Some(score).filter(|score| (0..=100).contains(score))? * weight;
+        }
+        Some(sum)
+    }
+
     /// The part of a row's key that raw scores make.
-    pub(super) fn raw_key(&mut self, framework: &Framework, cycle: &Cycle<'_>, row: Row, key: &mut Vec<i64>) {
+    pub(super) fn raw_key(
+        &mut self,
+        framework: &Framework,
+        cycle: &Cycle<'_>,
+        node: &NodeView<'_>,
+        key: &mut Vec<i64>,
+    ) {
         for raw in &mut self.raws {
             let score = || {
                 let plugin = framework.scores.get(raw.plugin).and_then(|(hooks, _)| hooks.score.as_ref());
-                plugin.map_or(0, |plugin| plugin.score(cycle, &NodeView::of(cycle.cluster, row)))
+                plugin.map_or(0, |plugin| plugin.score(cycle, node))
             };
             key.push(match &mut raw.by_taints {
                 None => score(),
                 Some(known) => {
-                    *known.entry(cycle.cluster.columns.taint_set[row.index()]).or_insert_with(score)
+                    *known.entry(cycle.cluster.columns.taint_set[node.row.index()]).or_insert_with(score)
                 }
             });
         }
@@ -262,7 +296,7 @@ impl Assessor {
         self.checks.iter().all(|(_, check)| check.is_plain())
             && self.late.is_empty()
             && self.finals.is_empty()
-            && self.columns.iter().all(|(score, _)| score.formula() != Formula::Own)
+            && self.columns.iter().all(|(_, score, _)| score.formula() != Formula::Own)
     }
 
     /// What pods of the class ask of states, when nothing but room counts for them at the moment.
@@ -282,7 +316,7 @@ impl Assessor {
             return None;
         }
         let mut fused = Fused::default();
-        for (score, weight) in &self.columns {
+        for (_, score, weight) in &self.columns {
             match score.formula() {
                 Formula::LeastAllocated { cpu_weight, memory_weight }
                     if fused.least_weight == 0 && cpu_weight.min(memory_weight) > 0 =>
@@ -302,7 +336,8 @@ impl Assessor {
     /// The sum of scores of columns of a row that no plain check refuses, if that can be told in one go.
     pub(super) fn quick_base(&self, columns: &Columns, row: Row) -> Option<i64> {
         let (lean, at) = (self.lean.as_ref()?, row.index());
-        let is_suspect = columns.taint_set[at] != 0 || columns.is_unschedulable[at];
+        let is_overdrawn = columns.overdrawn[at] != Overdrawn::default();
+        let is_suspect = columns.taint_set[at] != 0 || columns.is_unschedulable[at] || is_overdrawn;
         let is_short = lean.storage > columns.storage.free(row) && lean.storage > 0;
         if is_suspect || is_short || columns.pods.free(row) < 1 {
             return None;

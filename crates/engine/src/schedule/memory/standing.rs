@@ -14,7 +14,7 @@ use super::assess::Assessor;
 use crate::cluster::{Cluster, Row};
 use crate::framework::hooks::normalize_by_max;
 use crate::framework::parts::Normal;
-use crate::framework::{Cycle, NodeView, Sieve};
+use crate::framework::{Cycle, Delta, NodeView, Sieve, restored};
 use crate::hash::QuickMap;
 use crate::pod::Class;
 use crate::random::Random;
@@ -25,6 +25,8 @@ pub(super) struct Standing {
     pub(super) assessor: Assessor,
     /// Filters that had nothing to say when this was made.
     pub(super) skipped: u128,
+    /// Whether pods of the class look through others on some nodes.
+    pub(super) is_restored: bool,
     /// How far the logs of rows and of promises have been read.
     read_to: u64,
     promises_read_to: u64,
@@ -99,6 +101,8 @@ const GROUPS_PER_ROW_MAX: usize = 2;
 #[derive(Default)]
 struct Scratch {
     key: Vec<i64>,
+    /// What the row at hand looks like to the pod, where that is not as it is counted.
+    seen: Option<Delta>,
     /// Groups that have rows and pass.
     groups: Vec<u32>,
     keys: Vec<u32>,
@@ -121,11 +125,12 @@ pub(super) enum Outcome {
 }
 
 impl Standing {
-    pub(super) fn new(class: &Arc<Class>, assessor: Assessor, skipped: u128) -> Standing {
+    pub(super) fn new(class: &Arc<Class>, assessor: Assessor, skipped: u128, is_restored: bool) -> Standing {
         Standing {
             class: class.clone(),
             assessor,
             skipped,
+            is_restored,
             read_to: u64::MAX,
             promises_read_to: 0,
             rows: Vec::new(),
@@ -145,6 +150,7 @@ impl Standing {
             && promises.nominated.changes().since(self.promises_read_to).is_some()
             && self.groups.len() <= 64 + GROUPS_PER_ROW_MAX * self.rows.len()
             && self.assessor.is_current(cluster)
+            && !(self.is_restored && self.assessor.are_judging(cluster))
     }
 
     /// Whether no row has been looked at yet.
@@ -197,9 +203,14 @@ impl Standing {
     /// Looks for the first time at rows that are in the same state, and so are found the same.
     fn look_at_alike(&mut self, look: &mut Look<'_, '_, '_>, rows: &[Row]) {
         let (nominated, rows) = (look.promises.nominated, rows.iter().copied());
-        let is_promised = |row: &Row| nominated.is_promised(*row);
-        rows.clone().filter(is_promised).for_each(|row| self.look_at(look, row));
-        let mut rows = rows.filter(|row| !is_promised(row));
+        let (framework, cycle, is_restored) = (look.framework, look.cycle, self.is_restored);
+        // Rows that are promised, or that look different to the pod, are looked at one by one.
+        let is_special = |row: &Row| {
+            nominated.is_promised(*row)
+                || is_restored && restored::seen(&framework.restores, cycle, *row).is_some()
+        };
+        rows.clone().filter(is_special).for_each(|row| self.look_at(look, row));
+        let mut rows = rows.filter(|row| !is_special(row));
         let Some(first) = rows.next() else { return };
         let found = self.find(look, first);
         self.settle(look, first, found);
@@ -232,11 +243,35 @@ impl Standing {
         }
     }
 
-    /// What there is to say of a row by itself.
+    /// What a row looks like to the pod, into the scratch. True when that is not as it is counted.
+    fn see(&mut self, look: &Look<'_, '_, '_>, row: Row) -> bool {
+        let is_node = look.cycle.cluster.columns.is_real[row.index()];
+        let seen =
+            (self.is_restored && is_node).then(|| restored::seen(&look.framework.restores, look.cycle, row));
+        self.scratch.seen = seen.flatten();
+        self.scratch.seen.is_some()
+    }
+
     fn find(&mut self, look: &mut Look<'_, '_, '_>, row: Row) -> Found {
+        self.see(look, row);
+        self.find_seen(look, row)
+    }
+
+    /// What there is to say of a row by itself, as the pod sees it.
+    fn find_seen(&mut self, look: &mut Look<'_, '_, '_>, row: Row) -> Found {
         let Look { framework, cycle, promises, .. } = look;
         if !cycle.cluster.columns.is_real[row.index()] {
             return Found::Gone;
+        }
+        if let Some(seen) = &self.scratch.seen {
+            if promises.matter_to(row) {
+                self.judged_once.push(row);
+            }
+            if let Err(status) = promises.check_seen(row, seen) {
+                return Found::Refused(self.assessor.number(status));
+            }
+            let node = NodeView::supposing(cycle.cluster, row, seen);
+            return self.assessor.base_seen(framework, cycle, &node).map_or(Found::Broken, Found::Passed);
         }
         let is_promised = promises.matter_to(row) && self.assessor.is_of_rows();
         if !is_promised && let Some(base) = self.assessor.quick_base(&cycle.cluster.columns, row) {
@@ -291,7 +326,8 @@ impl Standing {
             Found::Gone => {}
             Found::Refused(number) => self.refuse(row, number),
             Found::RefusedLate(number) => {
-                self.assessor.raw_key(look.framework, look.cycle, row, &mut key);
+                let node = NodeView::of(look.cycle.cluster, row);
+                self.assessor.raw_key(look.framework, look.cycle, &node, &mut key);
                 let group = self.group_of(&key);
                 self.refuse(row, number);
                 let place = &mut self.rows[row.index()];
@@ -299,7 +335,11 @@ impl Standing {
             }
             Found::Broken => self.is_broken = true,
             Found::Passed(base) => {
-                self.assessor.raw_key(look.framework, look.cycle, row, &mut key);
+                let node = match &self.scratch.seen {
+                    Some(seen) => NodeView::supposing(look.cycle.cluster, row, seen),
+                    None => NodeView::of(look.cycle.cluster, row),
+                };
+                self.assessor.raw_key(look.framework, look.cycle, &node, &mut key);
                 let group = self.group_of(&key);
                 self.put_in([row], group, base);
             }
@@ -456,6 +496,16 @@ impl Standing {
 
     /// Every verdict, once nobody passed. The cycle has been prepared for all filters.
     pub(super) fn refusals(&mut self, framework: &Framework, cycle: &Cycle<'_>, order: &[Row]) -> Sieve {
+        // A row that is refused late may have been refused by a judge before.
+        let one = match self.assessor.has_late_checks() {
+            true => None,
+            false => self.refused.iter().position(|rows| *rows > 0 && *rows == order.len()),
+        };
+        if let (Some(number), [first, ..]) = (one, order) {
+            let number = u32::try_from(number).unwrap_or(0);
+            let status = self.assessor.told(framework, cycle, *first, number);
+            return Sieve::of_one_verdict(status, order.to_vec());
+        }
         let by_group = self.group_verdicts(framework, cycle);
         let mut samples: Vec<Option<Row>> = Vec::new();
         let (mut rejected, mut numbers) = (Vec::with_capacity(order.len()), Vec::with_capacity(order.len()));

@@ -36,18 +36,57 @@ struct World {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Node { name: u8, zone: u8, kind: u8 },
-    NodeGone { name: u8 },
-    Place { pod: u8, template: u8, size: u8 },
-    Gone { pod: u8 },
-    Leaving { pod: u8 },
-    Promise { pod: u8, template: u8, node: u8 },
+    Node {
+        name: u8,
+        zone: u8,
+        kind: u8,
+    },
+    NodeGone {
+        name: u8,
+    },
+    Place {
+        pod: u8,
+        template: u8,
+        size: u8,
+    },
+    Gone {
+        pod: u8,
+    },
+    Leaving {
+        pod: u8,
+    },
+    Promise {
+        pod: u8,
+        template: u8,
+        node: u8,
+    },
     Unpromise,
-    Namespace { labels: u8 },
-    Service { is_there: bool },
-    Metric { node: u8, cpu: u8, kind: u8 },
-    MetricGone { node: u8 },
-    Wait { seconds: u8 },
+    Namespace {
+        labels: u8,
+    },
+    Service {
+        is_there: bool,
+    },
+    /// A reservation on a node, or none any more.
+    Reserve {
+        name: u8,
+        node: u8,
+        kind: u8,
+    },
+    Unreserve {
+        name: u8,
+    },
+    Metric {
+        node: u8,
+        cpu: u8,
+        kind: u8,
+    },
+    MetricGone {
+        node: u8,
+    },
+    Wait {
+        seconds: u8,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -61,6 +100,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Unpromise),
         1 => (0..2u8).prop_map(|labels| Step::Namespace { labels }),
         1 => any::<bool>().prop_map(|is_there| Step::Service { is_there }),
+        2 => (0..6u8, 0..NODES, 0..24u8).prop_map(|(name, node, kind)| Step::Reserve { name, node, kind }),
+        1 => (0..6u8).prop_map(|name| Step::Unreserve { name }),
         4 => (0..NODES, 0..40u8, 0..5u8).prop_map(|(node, cpu, kind)| Step::Metric { node, cpu, kind }),
         1 => (0..NODES).prop_map(|node| Step::MetricGone { node }),
         1 => (0..120u8).prop_map(|seconds| Step::Wait { seconds }),
@@ -137,6 +178,27 @@ fn node(name: u8, zone: u8, kind: u8) -> Value {
         _ => {}
     }
     object
+}
+
+/// For pods of one app or of all, of every policy, for one pod or many.
+fn reservation(name: u8, node: u8, kind: u8) -> Value {
+    let (name, node) = (format!("r{name}"), format!("n{node}"));
+    let app = ["a", "b", "none"][usize::from(kind % 3)];
+    let held =
+        [json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "500m"})][usize::from(kind / 3 % 2)].clone();
+    let mut spec = json!({"allocateOnce": kind % 4 == 0, "ttl": "1h",
+        "owners": [{"labelSelector": {"matchLabels": {"app": app}}}],
+        "template": {"metadata": {"namespace": "d", "labels": {"app": "held"}},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": held}}]}}});
+    match kind / 6 {
+        0 => {}
+        1 => spec["allocatePolicy"] = json!("Restricted"),
+        2 => spec["allocatePolicy"] = json!("Aligned"),
+        // Its pod matters to others, beyond its node.
+        _ => spec["template"]["metadata"]["labels"]["app"] = json!(app),
+    }
+    json!({"metadata": {"name": name, "uid": name}, "spec": spec,
+        "status": {"phase": "Available", "nodeName": node, "allocatable": held}})
 }
 
 const TEMPLATES: u8 = 20;
@@ -271,6 +333,12 @@ impl World {
                     self.nominated.insert(row, pod);
                 }
             }
+            Step::Reserve { name, node, kind } => {
+                let object = reservation(*name, *node, *kind);
+                let news = self.cluster.set_reservation(&serde_json::from_value(object).unwrap());
+                self.cluster.confirm(news.new.pod.clone());
+            }
+            Step::Unreserve { name } => drop(self.cluster.remove_reservation(&format!("r{name}"))),
             Step::Unpromise => {
                 for (row, uid) in self.promised.drain(..) {
                     self.nominated.remove(row, &uid);

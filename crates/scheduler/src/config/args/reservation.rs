@@ -68,7 +68,7 @@ impl RawArgs for ReservationArgs {
         fill_seconds(&mut self.resync_interval_seconds, 60);
     }
 
-    fn check(&self, at: &str, _: &Gates, out: &mut Args) -> Vec<Fault> {
+    fn check(&self, at: &str, gates: &Gates, out: &mut Args) -> Vec<Fault> {
         let mut faults = Vec::new();
         let percentage = self.min_candidate_nodes_percentage.unwrap_or_default();
         let checked = Percent::new(percentage.into());
@@ -103,6 +103,8 @@ impl RawArgs for ReservationArgs {
             ignored_resources: listed(&self.ignored_resources).to_vec(),
             ignored_resource_groups: listed(&self.ignored_resource_groups).to_vec(),
             selector_index: selector_index(self.reservation_selector_index.as_ref()),
+            omit_node_labels: gates.is_on("OmitNodeLabelsForReservation"),
+            skip_fits_node: gates.is_on("SkipReservationFitsNode"),
         };
         faults
     }
