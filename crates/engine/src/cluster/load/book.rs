@@ -354,7 +354,11 @@ impl Book {
         }
     }
 
+    /// A Reservation's own pod uses nothing: its owners do, when they come.
     pub(in super::super) fn add_pod(&mut self, row: Row, pod: &Arc<Pod>, since: Time) {
+        if pod.reserves.is_some() {
+            return;
+        }
         let load = &mut self.rows[row.index()];
         let assigned = Assigned { pod: pod.clone(), since };
         load.count(&assigned, self.number, 1);

@@ -481,6 +481,20 @@ fn an_assumed_pod_keeps_its_time_until_the_api_tells_one() {
 }
 
 #[test]
+fn a_reservation_itself_uses_nothing() {
+    let mut cluster = follow(&LoadAwareSchedulingArgs::default());
+    measure(&mut cluster, metric(None, ""));
+    let pod = compile(&mut cluster, "r", &merged(cpu("4"), &json!({"spec": {"nodeName": "n"}})));
+    assert!(pod.class.load.is_some(), "the filter asks what its template is expected to use");
+    let reserve = Arc::new(Pod { reserves: Some("r".into()), ..(*pod).clone() });
+    assert_eq!(cluster.confirm(reserve), None);
+    let nothing = Sums { node_delta: 0, prod_delta: 0, prod_usage: 0, node_estimated: 0 };
+    assert_eq!(sums(&cluster), nothing);
+    assert!(cluster.release("r"));
+    assert_eq!(sums(&cluster), nothing);
+}
+
+#[test]
 fn measurements_run_out_one_by_one() {
     let args =
         LoadAwareSchedulingArgs { enable_schedule_when_node_metrics_expired: true, ..Default::default() };

@@ -195,6 +195,13 @@ impl Assessor {
         self.checks.iter().find_map(|(plugin, check)| check.refusal(verdicts, framework, *plugin, cycle, row))
     }
 
+    /// The same of those that only the plugins themselves can tell.
+    pub(super) fn row_refusal(&mut self, framework: &Framework, cycle: &Cycle<'_>, row: Row) -> Option<u32> {
+        let verdicts = &mut self.verdicts;
+        let mut asked = self.checks.iter().filter(|(_, check)| matches!(check, Check::Row));
+        asked.find_map(|(plugin, check)| check.refusal(verdicts, framework, *plugin, cycle, row))
+    }
+
     /// The same of those that are asked after a judge.
     pub(super) fn late_refusal(&mut self, framework: &Framework, cycle: &Cycle<'_>, row: Row) -> Option<u32> {
         let verdicts = &mut self.verdicts;
@@ -203,14 +210,25 @@ impl Assessor {
 
     /// The weighted sum of scores of the row alone; none when one of them is out of bounds.
     pub(super) fn base(&self, framework: &Framework, cycle: &Cycle<'_>, row: Row) -> Option<i64> {
-        let columns =
-            self.columns.iter().map(|(_, score, weight)| (score.score(&cycle.cluster.columns, row), weight));
-        let finals = self.finals.iter().map(|(at, weight)| {
-            let plugin = framework.scores.get(*at).and_then(|(hooks, _)| hooks.score.as_ref());
-            (plugin.map_or(0, |plugin| plugin.score(cycle, &NodeView::of(cycle.cluster, row))), weight)
-        });
         let mut sum = 0;
-        for (score, weight) in columns.chain(finals) {
+        for (_, score, weight) in &self.columns {
+            let score = score.score(&cycle.cluster.columns, row);
+            sum += Some(score).filter(|score| (0..=100).contains(score))? * weight;
+        }
+        self.with_finals(sum, framework, cycle, row)
+    }
+
+    /// A sum with the scores that only the plugins themselves can tell; none when one of them is out of bounds.
+    pub(super) fn with_finals(
+        &self,
+        mut sum: i64,
+        framework: &Framework,
+        cycle: &Cycle<'_>,
+        row: Row,
+    ) -> Option<i64> {
+        for (at, weight) in &self.finals {
+            let plugin = framework.scores.get(*at).and_then(|(hooks, _)| hooks.score.as_ref());
+            let score = plugin.map_or(0, |plugin| plugin.score(cycle, &NodeView::of(cycle.cluster, row)));
             sum += Some(score).filter(|score| (0..=100).contains(score))? * weight;
         }
         Some(sum)
@@ -275,15 +293,7 @@ impl Assessor {
 
     /// Whether what rows say by themselves is the same for nodes in the same state.
     pub(super) fn is_of_states(&self) -> bool {
-        let is_common = |id: &ResourceId| {
-            matches!(*id, ResourceId::CPU | ResourceId::MEMORY | ResourceId::EPHEMERAL_STORAGE)
-        };
-        let is_plain = |check: &Check| match check {
-            Check::Cordoned | Check::Taints => true,
-            Check::Room(room) => room.wanted.iter().all(|(id, _)| is_common(id)),
-            Check::Row => false,
-        };
-        self.checks.iter().all(|(_, check)| is_plain(check))
+        self.checks.iter().all(|(_, check)| check.is_plain())
             && self.late.is_empty()
             && self.finals.is_empty()
             && self.columns.iter().all(|(_, score, _)| score.formula() != Formula::Own)
@@ -294,13 +304,15 @@ impl Assessor {
         let is_idle = self.raws.iter().all(|raw| raw.by_taints.is_some())
             && self.judges.iter().all(|(_, judge)| judge.is_idle(cluster))
             && self.raters.iter().all(|(rater, _)| rater.is_idle(cluster));
-        self.lean.as_ref().filter(|_| is_idle).map(|lean| lean.ask)
+        self.lean.as_ref().filter(|_| is_idle && self.is_of_states()).map(|lean| lean.ask)
     }
 
-    /// Room and scores in one go; none when there is more to them, or amounts are too large to be computed with.
+    /// Room and scores of columns in one go; none when there is more to them, or amounts are too large to be computed
+    /// with. What only the plugins themselves can tell of a row comes on top.
     fn lean(&self, class: &Class) -> Option<Lean> {
         let has_room = self.checks.iter().any(|(_, check)| matches!(check, Check::Room(_)));
-        if !has_room || !self.is_of_states() {
+        let is_known = |check: &Check| check.is_plain() || matches!(check, Check::Row);
+        if !has_room || !self.checks.iter().all(|(_, check)| is_known(check)) {
             return None;
         }
         let mut fused = Fused::default();
@@ -321,7 +333,7 @@ impl Assessor {
         Some(Lean { ask, storage: class.requests.amounts.get(ResourceId::EPHEMERAL_STORAGE).max(0) })
     }
 
-    /// The sum of scores of a row that passes, if that can be told in one go.
+    /// The sum of scores of columns of a row that no plain check refuses, if that can be told in one go.
     pub(super) fn quick_base(&self, columns: &Columns, row: Row) -> Option<i64> {
         let (lean, at) = (self.lean.as_ref()?, row.index());
         let is_overdrawn = columns.overdrawn[at] != Overdrawn::default();
@@ -386,6 +398,18 @@ fn ask(class: &Class, fused: Fused) -> Option<Ask> {
 }
 
 impl Check {
+    /// Whether nodes in the same state are judged the same.
+    fn is_plain(&self) -> bool {
+        let is_common = |id: &ResourceId| {
+            matches!(*id, ResourceId::CPU | ResourceId::MEMORY | ResourceId::EPHEMERAL_STORAGE)
+        };
+        match self {
+            Check::Cordoned | Check::Taints => true,
+            Check::Room(room) => room.wanted.iter().all(|(id, _)| is_common(id)),
+            Check::Row => false,
+        }
+    }
+
     /// The number of the verdict, if the row is refused.
     fn refusal(
         &self,

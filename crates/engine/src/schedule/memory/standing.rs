@@ -275,7 +275,7 @@ impl Standing {
         }
         let is_promised = promises.matter_to(row) && self.assessor.is_of_rows();
         if !is_promised && let Some(base) = self.assessor.quick_base(&cycle.cluster.columns, row) {
-            return Found::Passed(base);
+            return self.find_more(look, row, base);
         }
         if is_promised && promises.own_row == Some(row) {
             self.judged_once.push(row);
@@ -290,6 +290,18 @@ impl Standing {
                 Some(number) => Found::RefusedLate(number),
                 None => self.assessor.base(framework, cycle, row).map_or(Found::Broken, Found::Passed),
             },
+        }
+    }
+
+    /// What there is to say of a row with this sum that no plain check refuses.
+    fn find_more(&mut self, look: &Look<'_, '_, '_>, row: Row, base: i64) -> Found {
+        let (framework, cycle, assessor) = (look.framework, look.cycle, &mut self.assessor);
+        if let Some(number) = assessor.row_refusal(framework, cycle, row) {
+            return Found::Refused(number);
+        }
+        match assessor.late_refusal(framework, cycle, row) {
+            Some(number) => Found::RefusedLate(number),
+            None => assessor.with_finals(base, framework, cycle, row).map_or(Found::Broken, Found::Passed),
         }
     }
 
