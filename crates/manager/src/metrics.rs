@@ -1,0 +1,1 @@
+//! Metrics of koord-manager. Spec: manager 24.

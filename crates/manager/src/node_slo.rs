@@ -1,0 +1,1 @@
+//! Which strategies a node's agent follows: the NodeSLO of a node. Spec: manager 4.

@@ -1,0 +1,1 @@
+//! Roots of quota trees made from ElasticQuotaProfiles. Spec: manager 13.
