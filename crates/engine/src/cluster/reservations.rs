@@ -13,7 +13,7 @@ use std::sync::Arc;
 use koord_api::crd::reservation::Reservation;
 use koord_api::resource::{ResourceId, ResourceVector};
 
-use super::{Cluster, Row};
+use super::{Cluster, Life, Row};
 use crate::hash::QuickMap;
 use crate::intern::Names;
 use crate::pod::{Class, Pod};
@@ -487,7 +487,7 @@ impl Cluster {
     }
 
     /// A pod is counted on a row: if it is a reservation's, or is one, or uses one, the ledger follows.
-    pub(super) fn enter_reservations(&mut self, row: Row, pod: &Arc<Pod>) {
+    pub(super) fn enter_reservations(&mut self, row: Row, pod: &Arc<Pod>, life: Life) {
         if pod.class.reserve.is_some()
             && let Some(id) = self.reservations.by_uid.get(&pod.uid).copied()
         {
@@ -499,7 +499,8 @@ impl Cluster {
         if let Some(record) = Reserved::of_pod(pod, &self.resources) {
             self.set_record(Arc::new(record));
         }
-        if let Some(uses) = pod.uses.clone() {
+        // What one that is just being placed is marked with is left over from another attempt.
+        if let Some(uses) = pod.uses.clone().filter(|_| life == Life::Confirmed) {
             self.leave_reservation(&pod.uid);
             self.reservations.add_user(pod, row, &uses.uid);
             self.settle_uid(&uses.uid);

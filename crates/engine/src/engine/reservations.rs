@@ -218,7 +218,15 @@ impl Engine {
     /// Whether all that is promised on a node, the reservation with it, fits there, of what the reservation holds.
     pub(super) fn has_room(&self, entry: &Entry, row: crate::cluster::Row) -> bool {
         let cluster = &self.world.cluster;
-        let (used, there) = (cluster.requested(row), &cluster.node(row).allocatable);
+        let (mut used, there) = (cluster.requested(row), &cluster.node(row).allocatable);
+        let age = |entry: &Entry| (entry.record.created, entry.record.name.clone());
+        let waits = |entry: &Entry| entry.record.phase == Phase::Waiting;
+        // Of several that wait it is the oldest one's turn: they must not keep each other waiting.
+        for other in cluster.reservations().on(row).filter(|other| waits(entry) && waits(other)) {
+            if age(other) > age(entry) {
+                used -= &other.record.pod.class.requests.amounts;
+            }
+        }
         entry.record.allocatable.iter().all(|(id, _)| used.get(id) <= there.get(id))
     }
 

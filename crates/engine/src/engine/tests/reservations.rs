@@ -13,7 +13,7 @@ use crate::profile::expand::Enabled;
 use crate::profile::point::Point;
 
 /// A scheduler that knows reservations.
-fn lab() -> Lab {
+pub(super) fn lab() -> Lab {
     let mut profile = Profile::standard("s");
     for point in [
         Point::PreFilter,

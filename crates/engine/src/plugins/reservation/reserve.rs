@@ -106,7 +106,13 @@ impl PreBind for Reserving {
             }));
             return Ok(());
         }
-        let Some(uid) = reservations.used_by(&pod.uid) else { return Ok(()) };
+        let Some(uid) = reservations.used_by(&pod.uid) else {
+            // A mark that an earlier attempt left would make it an owner all the same.
+            if pod.uses.is_some() {
+                plan.annotations.insert(ReservationAllocated::KEY.to_owned(), None);
+            }
+            return Ok(());
+        };
         let Some(entry) = reservations.get(uid) else {
             return Err(Status::error(NAME, reason::UNKNOWN));
         };
