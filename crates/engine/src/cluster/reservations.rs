@@ -7,14 +7,14 @@
 //! matter. Everything is idempotent by key; `recount` builds it again from the pods. Who may use what is found by
 //! `owners`. Spec: scheduler-reservation-loadaware A5, A19.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use koord_api::crd::reservation::Reservation;
 use koord_api::resource::{ResourceId, ResourceVector};
 
 use super::{Cluster, Row};
-use crate::hash::QuickMap;
+use crate::hash::{QuickMap, UidMap};
 use crate::intern::Names;
 use crate::pod::{Class, Pod};
 use crate::profile;
@@ -93,18 +93,18 @@ impl Overdrawn {
 pub struct Reservations {
     entries: BTreeMap<ReservationId, Entry>,
     last: u32,
-    by_uid: HashMap<Box<str>, ReservationId>,
+    by_uid: UidMap<ReservationId>,
     by_name: BTreeMap<Box<str>, ReservationId>,
     /// Ascending by name.
     by_row: QuickMap<Row, Vec<ReservationId>>,
     /// What pods of reservations count for, by UID.
-    counted: HashMap<Box<str>, Counted>,
+    counted: UidMap<Counted>,
     /// Pods that use a reservation, by its UID and ascending by theirs; it need not be known.
-    users: HashMap<Box<str>, Vec<Owner>>,
+    users: UidMap<Vec<Owner>>,
     /// The reservation's UID by the pod's.
-    used: HashMap<Box<str>, Box<str>>,
+    used: UidMap<Box<str>>,
     /// Pods that a promise of a node comes with one of a reservation, by UID: the reservation's.
-    promised: HashMap<Box<str>, ReservationId>,
+    promised: UidMap<ReservationId>,
     owners: owners::Owners,
     selectors: SelectorIndex,
     /// How many of them want to be used in an order.
@@ -302,9 +302,7 @@ impl Entry {
             return counted;
         }
         for id in &self.record.names {
-            let held = self.record.allocatable.get(*id).min(requests.amounts.get(*id)).max(0);
-            let taken = allocated.get(*id).clamp(0, held);
-            counted.amounts.set(*id, requests.amounts.get(*id).saturating_sub(taken));
+            counted.amounts.set(*id, self.rest_of(*id, allocated.get(*id)));
         }
         // Nodes are scored as upstream does, which gives all back that owners use. Whether a pod fits must not be decided
         // by that: the node would have to have more than it has.
@@ -318,6 +316,16 @@ impl Entry {
             counted.overdrawn.memory = over(ResourceId::MEMORY);
         }
         counted
+    }
+
+    /// What its pod counts for of one resource, when owners use so much of it.
+    pub fn rest_of(&self, id: ResourceId, allocated: i64) -> i64 {
+        let asked = self.record.pod.class.requests.amounts.get(id);
+        if !self.is_matchable || !self.record.counts(id) {
+            return asked;
+        }
+        let held = self.record.allocatable.get(id).min(asked).max(0);
+        asked.saturating_sub(allocated.clamp(0, held))
     }
 
     /// What owners use as scoring counts it: cpu and memory.
