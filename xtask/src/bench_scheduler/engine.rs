@@ -173,7 +173,7 @@ pub(super) fn only_place(workload: &Workload, pods: usize) -> Result<()> {
 }
 
 /// How often each workload is measured; the fastest counts, since all that others do on the machine only slows.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 11;
 
 /// The fastest of several runs of each workload, taken in turns so that a slow minute of the machine meets all alike.
 fn fastest(workloads: &[Workload]) -> Result<Vec<Measured>> {

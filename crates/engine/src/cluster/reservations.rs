@@ -247,14 +247,12 @@ impl Reservations {
     fn add_up(&mut self, id: ReservationId) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let users = self.users.get(&entry.record.uid).map_or(&[][..], Vec::as_slice);
-        entry.owners = users.iter().filter(|owner| Some(owner.row) == entry.row).cloned().collect();
+        entry.owners.clear();
+        entry.owners.extend(users.iter().filter(|owner| Some(owner.row) == entry.row).cloned());
         entry.allocated = ResourceVector::new();
-        for owner in &entry.owners {
-            let requests = &owner.pod.class.requests.amounts;
-            for name in &entry.record.names {
-                let sum = entry.allocated.get(*name).saturating_add(requests.get(*name));
-                entry.allocated.set(*name, sum);
-            }
+        for name in &entry.record.names {
+            let used = entry.owners.iter().map(|owner| owner.pod.class.requests.amounts.get(*name));
+            entry.allocated.set(*name, used.fold(0, i64::saturating_add));
         }
         let record = &entry.record;
         let is_spent = record.is_once && (!entry.owners.is_empty() || record.is_taken);
@@ -487,9 +485,10 @@ impl Cluster {
         if let Some(counted) = self.reservations.counted.get_mut(&entry.record.uid)
             && *counted != rest
         {
-            self.columns.count(row, counted, -1, &self.resources);
-            self.columns.count(row, &rest, 1, &self.resources);
-            *counted = rest;
+            let old = std::mem::replace(counted, rest);
+            let mut change = counted.clone();
+            change.shift(&old, -1);
+            self.columns.count(row, &change, 1, &self.resources);
         }
         self.touch(row);
     }

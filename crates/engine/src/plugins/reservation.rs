@@ -193,6 +193,9 @@ impl Restore for Reserving {
         if cycle.pod.class.reserve.is_some() {
             return self.lifted_for_reserve_pod(cycle.cluster, cycle.pod, row);
         }
+        if !cycle.cluster.reservations().are_on(row) {
+            return Vec::new();
+        }
         let seeker = Seeker::new(cycle.cluster, cycle.pod, &self.settings);
         seeker.matched_on(row).into_iter().map(|entry| entry.record.pod.clone()).collect()
     }

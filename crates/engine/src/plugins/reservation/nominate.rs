@@ -48,8 +48,11 @@ pub(super) fn most_allocated(entry: &Entry, used: impl Fn(ResourceId) -> i64, as
 impl Reserving {
     /// The reservation that the pod would use on a node, which is seen without those it may use.
     pub(super) fn nominate<'a>(&self, cycle: &Cycle<'a>, node: &NodeView<'_>) -> Option<&'a Entry> {
+        if !cycle.cluster.reservations().are_on(node.row) || cycle.pod.class.reserve.is_some() {
+            return None;
+        }
         let seeker = Seeker::new(cycle.cluster, cycle.pod, &self.settings);
-        if seeker.is_ignoring() || cycle.pod.class.reserve.is_some() {
+        if seeker.is_ignoring() {
             return None;
         }
         let matched = seeker.matched_on(node.row);
