@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{lab, must_reserve, owned};
+use super::{lab, lab_with, must_reserve, owned};
 use crate::engine::tests::Lab;
 use crate::engine::{Outcome, Verdict};
 
@@ -261,4 +261,28 @@ fn of_several_that_wait_for_room_the_oldest_gets_it() {
     lab.available("b", "n1", waiting("1970-01-12T13:46:38Z"));
     lab.step();
     assert_eq!(lab.said(), ["reservation b: available"], "neither keeps the other waiting for ever");
+}
+
+#[test]
+fn marks_of_a_deleted_reservation_go_where_that_is_wanted() {
+    let marks = |cleans: bool| {
+        let mut lab = lab_with(|args| args.clean_allocated = cleans);
+        lab.node("n1", "8");
+        lab.available("r", "n1", json!({ "spec": { "allocateOnce": false } }));
+        lab.owner("p", "3", "n1", "r");
+        lab.step();
+        lab.said();
+        lab.reservation_gone("r");
+        // Told of only after the reservation has gone.
+        lab.owner("late", "1", "n1", "r");
+        assert!(lab.said().is_empty(), "a follower writes nothing");
+        lab.step();
+        let first = lab.said();
+        lab.step();
+        assert!(lab.said().is_empty(), "once");
+        is_sound(&lab);
+        first
+    };
+    assert_eq!(marks(true), ["unmark late", "unmark p"], "scheduler-reservation-loadaware A9");
+    assert!(marks(false).is_empty());
 }
