@@ -41,7 +41,8 @@ pub(super) fn edits() -> impl Strategy<Value = Edit> {
 
 /// What a pod has to do with reservations.
 pub(super) fn wishes(id: u8) -> Value {
-    let mut wishes = json!({"metadata": {"labels": {"app": if id.is_multiple_of(2) { "web" } else { "api" }}}});
+    let mut wishes =
+        json!({"metadata": {"labels": {"app": if id.is_multiple_of(2) { "web" } else { "api" }}}});
     if id.is_multiple_of(4) {
         wishes["metadata"]["annotations"] = json!({RESERVATION_AFFINITY: "{}"});
     }
@@ -185,8 +186,13 @@ impl Model {
     }
 
     pub(super) fn relist_reservations(&mut self) {
-        let known: Vec<(String, String)> =
-            self.lab.engine.keeper.all().map(|(uid, known)| (known.name.to_string(), uid.to_owned())).collect();
+        let known: Vec<(String, String)> = self
+            .lab
+            .engine
+            .keeper
+            .all()
+            .map(|(uid, known)| (known.name.to_string(), uid.to_owned()))
+            .collect();
         // Another one of the same name is told of as a change.
         for (name, uid) in known.into_iter().filter(|(name, _)| !self.reservations.contains_key(name)) {
             self.lab.take(json!({"type": "reservationGone", "name": name, "uid": uid}));
@@ -304,7 +310,9 @@ impl Model {
     fn owners(&self, object: &Value) -> BTreeMap<String, i64> {
         let (uid, node) = (object["metadata"]["uid"].as_str(), &object["status"]["nodeName"]);
         let owners = self.pods.values().filter(|pod| {
-            pod["spec"]["nodeName"].is_string() && pod["spec"]["nodeName"] == *node && mark(pod).as_deref() == uid
+            pod["spec"]["nodeName"].is_string()
+                && pod["spec"]["nodeName"] == *node
+                && mark(pod).as_deref() == uid
         });
         owners.map(|pod| (pod["metadata"]["uid"].as_str().unwrap().to_owned(), cpu(pod))).collect()
     }
