@@ -109,7 +109,7 @@ impl PreBind for Reserving {
             return Ok(());
         }
         let Some(uid) = reservations.used_by(&pod.uid) else {
-            // A mark that an earlier attempt left would make it an owner all the same.
+            // Differs: upstream lets a mark stand that an earlier attempt left, which makes the pod an owner all the same.
             if pod.uses.is_some() {
                 plan.annotations.insert(ReservationAllocated::KEY.to_owned(), None);
             }
