@@ -1,0 +1,192 @@
+//! The cases of manager 9.2 and 19, as reviews.
+
+use koord_api::slo::key;
+use serde_json::json;
+
+use super::*;
+
+/// A node with these annotations (absent when empty) and allocatable cpu and memory.
+fn node(ratios: &str, raw: &str, cpu: &str, memory: &str) -> Value {
+    let mut node = json!({
+        "metadata": {"name": "n1", "annotations": {"other": "stays"}},
+        "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": "110"}, "capacity": {"cpu": "64"}},
+    });
+    for (key, text) in [(AmplificationRatios::KEY, ratios), (RawAllocatable::KEY, raw)] {
+        if !text.is_empty() {
+            set_annotation(&mut node, key, text.to_owned());
+        }
+    }
+    node
+}
+
+/// cpu, memory and raw annotation after a review.
+fn review(old: &Value, new: &Value) -> Result<(String, String, String), String> {
+    let mut after = new.clone();
+    amplify(old, &mut after).map_err(|error| format!("{} {}", error.code, error.text))?;
+    let shown = |name: &str| after["status"]["allocatable"][name].as_str().unwrap_or_default().to_owned();
+    let raw = annotation(&after, RawAllocatable::KEY).unwrap_or_default().to_owned();
+    let result = (shown(CPU), shown(MEMORY), raw);
+    // Nothing but cpu, memory and the raw annotation may change.
+    let (mut after, mut before) = (after, new.clone());
+    for node in [&mut after, &mut before] {
+        remove_annotation(node, RawAllocatable::KEY);
+        if let Some(list) = node.pointer_mut("/status/allocatable").and_then(Value::as_object_mut) {
+            list.retain(|name, _| !AMPLIFIED.contains(&name.as_str()));
+        }
+    }
+    assert_eq!(after, before);
+    Ok(result)
+}
+
+const RATIOS: &str = r#"{"cpu":1.88,"memory":1.20}"#;
+const RAW: &str = r#"{"cpu":"62","memory":"250Gi"}"#;
+
+#[test]
+fn allocatable_is_raw_times_ratio() {
+    let plain = || node("", "", "62", "250Gi");
+    let amplified = || node(RATIOS, RAW, "116560m", "300Gi");
+    for (key, old, new, cpu, memory, raw) in [
+        ("manager#9.2.W1", plain(), node(RATIOS, "", "62", "250Gi"), "116560m", "300Gi", RAW),
+        (
+            "manager#9.2.W2",
+            amplified(),
+            node(RATIOS, RAW, "60", "250Gi"),
+            "112800m",
+            "300Gi",
+            r#"{"cpu":"60","memory":"250Gi"}"#,
+        ),
+        ("manager#9.2.W3", amplified(), node("", RAW, "62", "250Gi"), "62", "250Gi", ""),
+        ("manager#9.2.W4", amplified(), amplified(), "116560m", "300Gi", RAW),
+        (
+            "manager#9.2.W7",
+            plain(),
+            node(r#"{"cpu":1.00,"memory":0.50}"#, "", "62", "250Gi"),
+            "62",
+            "250Gi",
+            RAW,
+        ),
+        (
+            "manager#9.2.W8, manager#26.DB-34",
+            amplified(),
+            node(r#"{"cpu":1.50}"#, RAW, "116560m", "300Gi"),
+            "93",
+            "250Gi",
+            RAW,
+        ),
+        (
+            "manager#9.2.W9",
+            node("", "", "3920m", "1Gi"),
+            node(r#"{"cpu":1.33}"#, "", "3920m", "1Gi"),
+            "5213m",
+            "1Gi",
+            r#"{"cpu":"3920m","memory":"1Gi"}"#,
+        ),
+        (
+            "manager#9.2.W10, manager#26.DB-34",
+            amplified(),
+            node("", RAW, "116560m", "300Gi"),
+            "62",
+            "250Gi",
+            "",
+        ),
+        (
+            "an unreadable raw value is dropped with the feature",
+            plain(),
+            node("", "{", "62", "250Gi"),
+            "62",
+            "250Gi",
+            "",
+        ),
+        (
+            "a raw list that is null amplifies nothing",
+            plain(),
+            node(RATIOS, "null", "62", "250Gi"),
+            "62",
+            "250Gi",
+            "null",
+        ),
+        (
+            "an equal amount keeps its spelling",
+            amplified(),
+            node(RATIOS, RAW, "116.56", "300Gi"),
+            "116.56",
+            "300Gi",
+            RAW,
+        ),
+        (
+            "an amount that is none is passed on",
+            amplified(),
+            node(RATIOS, RAW, "lots", "250Gi"),
+            "lots",
+            "300Gi",
+            r#"{"memory":"250Gi"}"#,
+        ),
+    ] {
+        let want = (cpu.to_owned(), memory.to_owned(), raw.to_owned());
+        assert_eq!(review(&old, &new), Ok(want), "{key}");
+    }
+    let value: Quantity = "300Gi".parse().unwrap();
+    assert_eq!(value.value(), 322_122_547_200, "manager#9.2.W1");
+}
+
+#[test]
+fn annotations_that_cannot_be_read_are_refused() {
+    let echo = node(RATIOS, "oops", "62", "250Gi");
+    let refused = review(&echo, &echo).unwrap_err();
+    assert!(
+        refused.starts_with("500 failed to unmarshal node raw allocatable: "),
+        "manager#9.2.W5 {refused}"
+    );
+    let old = node("", "", "62", "250Gi");
+    let refused = review(&old, &node("oops", "", "62", "250Gi")).unwrap_err();
+    let want = "500 failed to unmarshal node resource amplification ratio: ";
+    assert!(refused.starts_with(want), "manager#9.2.W6 {refused}");
+    // Kubelet's next report replaces a raw value that cannot be read.
+    let healed = review(&echo, &node(RATIOS, "oops", "60", "250Gi")).unwrap();
+    assert_eq!(healed.2, r#"{"cpu":"60","memory":"250Gi"}"#);
+}
+
+#[test]
+fn a_review_without_the_parts_we_look_at_stays_as_it_is() {
+    for new in [
+        json!({}),
+        json!({"metadata": null, "status": null}),
+        json!({"metadata": {"annotations": {(AmplificationRatios::KEY): RATIOS}}}),
+        json!({"metadata": {"annotations": {(AmplificationRatios::KEY): RATIOS}}, "status": {"allocatable": {}}}),
+        json!({"metadata": {"annotations": {(AmplificationRatios::KEY): 7}}, "status": {"allocatable": []}}),
+    ] {
+        let mut after = new.clone();
+        assert_eq!(amplify(&Value::Null, &mut after), Ok(()), "{new}");
+        assert_eq!(after, new);
+    }
+}
+
+#[test]
+fn labels_must_not_let_two_items_pick_a_node() {
+    let item = |name: &str, label: &str| {
+        format!(r#"{{"name":"{name}","nodeSelector":{{"matchLabels":{{"{label}":"1"}}}}}}"#)
+    };
+    let document = |items: &str| format!(r#"{{"nodeConfigs":[{items}]}}"#);
+    let config = |text: String| Data::from([(key::COLOCATION.to_owned(), text)]);
+    let two = config(document(&format!("{},{}", item("a", "x"), item("b", "y"))));
+    let one = config(document(&item("a", "x")));
+    let broken = config("{".to_owned());
+    let labelled = |labels: Value| json!({"metadata": {"name": "n1", "labels": labels}});
+    let (x, both) = (labelled(json!({"x": "1"})), labelled(json!({"x": "1", "y": "1"})));
+    let conflict = concat!(
+        r#"___{"reason":"ExistNodeConfict","message":{"config":"colocation-config","#,
+        r#""strategies":["a","b"],"exampleNodes":["n1"]}}___"#,
+    );
+    let refused = Err(AdmissionError { code: 400, text: conflict.to_owned() });
+    for (name, old, new, config, want) in [
+        ("new labels match both", Some(&x), &both, Some(&two), refused),
+        ("a new node is only warned about", None, &both, Some(&two), Ok(vec![conflict.to_owned()])),
+        ("labels did not change", Some(&both), &both, Some(&two), Ok(vec![])),
+        ("one matches", Some(&both), &x, Some(&two), Ok(vec![])),
+        ("one item", Some(&x), &both, Some(&one), Ok(vec![])),
+        ("a broken document is not ours to refuse", Some(&x), &both, Some(&broken), Ok(vec![])),
+        ("no ConfigMap", Some(&x), &both, None, Ok(vec![])),
+    ] {
+        assert_eq!(validate(old, new, config), want, "{name}");
+    }
+}
