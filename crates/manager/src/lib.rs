@@ -4,6 +4,7 @@
 //! told), [`quota_profile`] (roots of quota trees) and the answers of the [`webhook`] are functions from objects to objects.
 //! [`controllers`] read the caches of the [`world`], ask these functions and write what changed; [`run`] wires all of it.
 
+pub mod amounts;
 pub mod node_metric;
 pub mod node_resource;
 pub mod node_slo;
