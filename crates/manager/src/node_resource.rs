@@ -1,1 +1,34 @@
-//! What a node may lend: batch, mid, normalised, amplified and device resources. Spec: manager 5 to 11.
+//! What a node may lend: batch and mid resources, and what else the manager writes to a Node. Pure. Spec: manager 5 to 11.
+//!
+//! A [`Plugin`] turns [`Input`] into [`Item`]s; they are folded into a [`NodeResource`], laid over a copy of the node,
+//! and [`plan`] says what is worth writing. [`settings`] is the strategy with nothing left open, [`view`] what is kept
+//! of the objects. A new plugin is one new file and one new row of [`PLUGINS`].
+
+pub mod item;
+pub mod plan;
+pub mod plugin;
+pub mod settings;
+pub mod view;
+
+pub use item::{Item, NodeResource};
+pub use plan::{Plan, Run, Stage, plan};
+pub use plugin::{Input, NodeMemory, Options, Plugin, PluginError};
+pub use settings::Settings;
+pub use view::{MetricView, NodeView, TopologyView};
+
+/// All plugins, in the order in which they run: earlier ones set what later ones multiply by.
+pub const PLUGINS: &[&dyn Plugin] = &[];
+
+/// The plugins that `--noderesource-plugins` leaves on: `*` is all of them, `-Name` takes one out. The first word
+/// about a plugin counts.
+pub fn enabled(words: &[String]) -> Vec<&'static dyn Plugin> {
+    let is_on = |plugin: &&&'static dyn Plugin| {
+        let name = plugin.name();
+        let said = words.iter().find_map(|word| match word.strip_prefix('-') {
+            Some(off) => (off == name).then_some(false),
+            None => (word == name).then_some(true),
+        });
+        said.unwrap_or_else(|| words.iter().any(|word| word == "*"))
+    };
+    PLUGINS.iter().filter(is_on).copied().collect()
+}
