@@ -10,6 +10,14 @@ pub mod plugin;
 pub mod settings;
 pub mod view;
 
+pub mod amplification;
+pub mod cpu_normalization;
+pub mod gpu;
+pub mod rdma;
+
+#[cfg(test)]
+mod testing;
+
 pub use item::{Item, NodeResource};
 pub use plan::{Plan, Run, Stage, plan};
 pub use plugin::{Input, NodeMemory, Options, Plugin, PluginError};
@@ -17,7 +25,12 @@ pub use settings::Settings;
 pub use view::{MetricView, NodeView, TopologyView};
 
 /// All plugins, in the order in which they run: earlier ones set what later ones multiply by.
-pub const PLUGINS: &[&dyn Plugin] = &[];
+pub const PLUGINS: &[&dyn Plugin] = &[
+    &cpu_normalization::CpuNormalization,
+    &amplification::ResourceAmplification,
+    &gpu::GpuDeviceResource,
+    &rdma::RdmaDeviceResource,
+];
 
 /// The plugins that `--noderesource-plugins` leaves on: `*` is all of them, `-Name` takes one out. The first word
 /// about a plugin counts.
