@@ -1,6 +1,7 @@
 //! The cases of manager 9.2 and 19, as reviews.
 
 use koord_api::slo::key;
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -188,5 +189,69 @@ fn labels_must_not_let_two_items_pick_a_node() {
         ("no ConfigMap", Some(&x), &both, None, Ok(vec![])),
     ] {
         assert_eq!(validate(old, new, config), want, "{name}");
+    }
+}
+
+/// What happens to a node.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Kubelet reports cpu in thousandths and memory in bytes.
+    Report(i64, i64),
+    /// Somebody writes the status and leaves cpu and memory alone.
+    Echo,
+    /// The ratios are annotated, in hundredths, or taken off; no review is made of that.
+    Annotate(Option<(u32, u32)>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let ratio = 50_u32..300;
+    let step = prop_oneof![
+        (1_000_i64..100_000, (1_i64 << 20)..(1 << 40)).prop_map(|(cpu, memory)| Step::Report(cpu, memory)),
+        Just(Step::Echo),
+        prop::option::of((ratio.clone(), ratio)).prop_map(Step::Annotate),
+    ];
+    prop::collection::vec(step, 1..20)
+}
+
+proptest! {
+    /// After every write of the status a node shows what kubelet last reported, times its ratios.
+    #[test]
+    fn nothing_is_amplified_twice_or_forgotten(steps in steps()) {
+        let mut reported = [Quantity::cores_milli(62_000), Quantity::bytes(250 << 30)];
+        let mut ratios = None;
+        let mut stored = node("", "", "62", "250Gi");
+        for step in steps {
+            let mut new = stored.clone();
+            match step {
+                Step::Annotate(next) => {
+                    ratios = next;
+                    remove_annotation(&mut stored, AmplificationRatios::KEY);
+                    if let Some((cpu, memory)) = next {
+                        let decimal = |hundredths: u32| format!("{}.{:02}", hundredths / 100, hundredths % 100);
+                        let text = format!(r#"{{"cpu":{},"memory":{}}}"#, decimal(cpu), decimal(memory));
+                        set_annotation(&mut stored, AmplificationRatios::KEY, text);
+                    }
+                    continue;
+                }
+                Step::Report(cpu, memory) => {
+                    reported = [Quantity::cores_milli(cpu), Quantity::bytes(memory)];
+                    for (name, amount) in AMPLIFIED.into_iter().zip(reported) {
+                        new["status"]["allocatable"][name] = json!(amount.to_string());
+                    }
+                }
+                Step::Echo => {}
+            }
+            amplify(&stored, &mut new).unwrap();
+            stored = new;
+            let factors = ratios.map_or([100, 100], |(cpu, memory)| [cpu, memory]);
+            for ((name, amount), hundredths) in AMPLIFIED.into_iter().zip(reported).zip(factors) {
+                let want = match hundredths {
+                    ..=100 => amount,
+                    _ => scale_milli_trunc(amount, f64::from(hundredths) / 100.0),
+                };
+                prop_assert_eq!(quantity(&stored["status"]["allocatable"][name]), Some(want), "{}", name);
+            }
+            prop_assert_eq!(annotation(&stored, RawAllocatable::KEY).is_some(), ratios.is_some());
+        }
     }
 }
