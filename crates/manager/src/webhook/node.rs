@@ -2,32 +2,74 @@
 //!
 //! Pure, over the JSON trees of a review, so that fields we do not know stay. Spec: manager 9.2, 19.
 
-use std::collections::BTreeMap;
-
 use koord_api::annotation::node::RawAllocatable;
 use koord_api::annotation::ratio::AmplificationRatios;
 use koord_api::annotation::{Annotation, Fault};
 use koord_api::keys::resource::{CPU, MEMORY};
 use koord_api::quantity::{Quantity, ResourceList};
-use koord_api::slo::admission::{self, AdmissionError, Data, NodeLabels};
+use koord_api::slo::admission::{NodeLabels, admit_node};
 use serde_json::{Map, Value};
 
+use super::denial::Denial;
+use super::facts::{Facts, Texts};
+use super::handler::Aside;
+use super::review::{Answer, Operation, Request, Verdict};
 use crate::amounts::scale_milli_trunc;
 
-/// Name of [`amplify`] in metrics.
-pub const AMPLIFICATION: &str = "NodeResourceAmplificationPlugin";
-/// Name of [`validate`] in metrics.
-pub const CONFIG_CONFLICT: &str = "SLOManagerConfigConflictForNode";
+/// Names of the steps in metrics.
+const AMPLIFICATION: &str = "NodeResourceAmplificationPlugin";
+const CONFIG_CONFLICT: &str = "SLOManagerConfigConflictForNode";
 
 /// What is amplified. Everything else in allocatable is as it was sent.
 const AMPLIFIED: [&str; 2] = [CPU, MEMORY];
+
+/// Answers `/mutate-node-status`.
+pub fn mutate(request: &Request, aside: &mut Aside<'_>) -> Answer {
+    if !is_node(request, "status") || request.operation != Operation::Update {
+        return Answer::allow();
+    }
+    let mut node = request.object.clone();
+    let amplified = amplify(&request.old_object, &mut node);
+    (aside.step)(AMPLIFICATION, amplified.is_ok());
+    match amplified {
+        Ok(()) => Answer::change(node),
+        Err(denial) => Answer::from(Verdict::Denied(denial)),
+    }
+}
+
+/// Answers `/validate-node`.
+pub fn validate(request: &Request, facts: &Facts, aside: &mut Aside<'_>) -> Answer {
+    let old = match request.operation {
+        Operation::Create => None,
+        Operation::Update => Some(&request.old_object),
+        Operation::Delete | Operation::Connect => return Answer::allow(),
+    };
+    if !is_node(request, "") {
+        return Answer::allow();
+    }
+    let checked = check_labels(old, &request.object, facts.config.as_deref());
+    (aside.step)(CONFIG_CONFLICT, checked.is_ok());
+    match checked {
+        Err(conflict) if old.is_none() => {
+            tracing::warn!(node = name(&request.object), conflict = conflict.message, "new node");
+            let mut answer = Answer::allow();
+            answer.warnings.push(conflict.message);
+            answer
+        }
+        checked => Answer::from(checked),
+    }
+}
+
+fn is_node(request: &Request, sub_resource: &str) -> bool {
+    request.resource.resource == "nodes" && request.sub_resource == sub_resource
+}
 
 /// What an UPDATE of `nodes/status` becomes: the node keeps what kubelet reported as its raw allocatable, and shows
 /// that times the ratios it is annotated with.
 ///
 /// Only kubelet writes cpu and memory: a review in which they differ from the stored node carries new raw values,
 /// any other one echoes what we made of the old ones.
-pub fn amplify(old: &Value, new: &mut Value) -> Result<(), AdmissionError> {
+fn amplify(old: &Value, new: &mut Value) -> Result<(), Denial> {
     let ratios = annotation(new, AmplificationRatios::KEY).filter(|text| !text.is_empty());
     let ratios = ratios.map(str::to_owned);
     let raw_text = annotation(new, RawAllocatable::KEY).map(str::to_owned);
@@ -62,25 +104,19 @@ pub fn amplify(old: &Value, new: &mut Value) -> Result<(), AdmissionError> {
     Ok(())
 }
 
-/// Whether new labels let several items of one document of slo-controller-config pick the node. `old` is absent on
-/// CREATE, which is never refused: the texts given back are warnings. `config` is absent when the ConfigMap cannot
-/// be read.
-pub fn validate(
-    old: Option<&Value>,
-    new: &Value,
-    config: Option<&Data>,
-) -> Result<Vec<String>, AdmissionError> {
-    let Some(config) = config else { return Ok(Vec::new()) };
+/// Refuses labels that let several items of one document of slo-controller-config pick the node.
+fn check_labels(old: Option<&Value>, new: &Value, config: Option<&Texts>) -> Result<(), Denial> {
+    let Some(config) = config else { return Ok(()) };
     let labels = labels(new);
     if old.is_some_and(|old| self::labels(old) == labels) {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let name = new.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    match admission::admit_node(config, NodeLabels { name, labels: &labels }) {
-        Ok(()) => Ok(Vec::new()),
-        Err(conflict) if old.is_none() => Ok(vec![conflict.text]),
-        Err(conflict) => Err(conflict),
-    }
+    let node = NodeLabels { name: name(new), labels: &labels };
+    admit_node(config, node).map_err(|conflict| Denial { code: conflict.code, message: conflict.text })
+}
+
+fn name(node: &Value) -> &str {
+    node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Shows each raw amount times its ratio; ratios up to 1 change nothing.
@@ -103,8 +139,8 @@ fn show(node: &mut Value, raw: &ResourceList, ratios: &AmplificationRatios) {
     }
 }
 
-fn unreadable(what: &str, fault: &Fault) -> AdmissionError {
-    AdmissionError { code: 500, text: format!("failed to unmarshal {what}: {fault}") }
+fn unreadable(what: &str, fault: &Fault) -> Denial {
+    Denial { code: 500, message: format!("failed to unmarshal {what}: {fault}") }
 }
 
 fn allocatable(node: &Value) -> Option<&Map<String, Value>> {
@@ -139,9 +175,9 @@ fn quantity(value: &Value) -> Option<Quantity> {
     }
 }
 
-fn labels(node: &Value) -> BTreeMap<String, String> {
+fn labels(node: &Value) -> Texts {
     let Some(labels) = node.pointer("/metadata/labels").and_then(Value::as_object) else {
-        return BTreeMap::new();
+        return Texts::new();
     };
     let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
     labels.iter().filter_map(text).collect()

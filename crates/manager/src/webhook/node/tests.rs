@@ -1,5 +1,7 @@
 //! The cases of manager 9.2 and 19, as reviews.
 
+use std::sync::Arc;
+
 use koord_api::slo::key;
 use proptest::prelude::*;
 use serde_json::json;
@@ -20,10 +22,27 @@ fn node(ratios: &str, raw: &str, cpu: &str, memory: &str) -> Value {
     node
 }
 
+/// The answer to an UPDATE of `nodes` or one of its sub-resources.
+fn request(sub_resource: &str, operation: Operation, old: &Value, new: &Value) -> Request {
+    let mut request =
+        Request { operation, object: new.clone(), old_object: old.clone(), ..Request::default() };
+    request.resource.resource = "nodes".to_owned();
+    request.sub_resource = sub_resource.to_owned();
+    request
+}
+
+fn aside(answer: impl FnOnce(&mut Aside<'_>) -> Answer) -> Answer {
+    answer(&mut Aside { dice: &mut || 0, step: &mut |_, _| () })
+}
+
 /// cpu, memory and raw annotation after a review.
 fn review(old: &Value, new: &Value) -> Result<(String, String, String), String> {
-    let mut after = new.clone();
-    amplify(old, &mut after).map_err(|error| format!("{} {}", error.code, error.text))?;
+    let answer = aside(|aside| mutate(&request("status", Operation::Update, old, new), aside));
+    let after = match answer.verdict {
+        Verdict::Changed(after) => after,
+        Verdict::Allowed => new.clone(),
+        Verdict::Denied(denial) => return Err(format!("{} {}", denial.code, denial.message)),
+    };
     let shown = |name: &str| after["status"]["allocatable"][name].as_str().unwrap_or_default().to_owned();
     let raw = annotation(&after, RawAllocatable::KEY).unwrap_or_default().to_owned();
     let result = (shown(CPU), shown(MEMORY), raw);
@@ -168,7 +187,7 @@ fn labels_must_not_let_two_items_pick_a_node() {
         format!(r#"{{"name":"{name}","nodeSelector":{{"matchLabels":{{"{label}":"1"}}}}}}"#)
     };
     let document = |items: &str| format!(r#"{{"nodeConfigs":[{items}]}}"#);
-    let config = |text: String| Data::from([(key::COLOCATION.to_owned(), text)]);
+    let config = |text: String| Some(Arc::new(Texts::from([(key::COLOCATION.to_owned(), text)])));
     let two = config(document(&format!("{},{}", item("a", "x"), item("b", "y"))));
     let one = config(document(&item("a", "x")));
     let broken = config("{".to_owned());
@@ -178,17 +197,38 @@ fn labels_must_not_let_two_items_pick_a_node() {
         r#"___{"reason":"ExistNodeConfict","message":{"config":"colocation-config","#,
         r#""strategies":["a","b"],"exampleNodes":["n1"]}}___"#,
     );
-    let refused = Err(AdmissionError { code: 400, text: conflict.to_owned() });
-    for (name, old, new, config, want) in [
-        ("new labels match both", Some(&x), &both, Some(&two), refused),
-        ("a new node is only warned about", None, &both, Some(&two), Ok(vec![conflict.to_owned()])),
-        ("labels did not change", Some(&both), &both, Some(&two), Ok(vec![])),
-        ("one matches", Some(&both), &x, Some(&two), Ok(vec![])),
-        ("one item", Some(&x), &both, Some(&one), Ok(vec![])),
-        ("a broken document is not ours to refuse", Some(&x), &both, Some(&broken), Ok(vec![])),
-        ("no ConfigMap", Some(&x), &both, None, Ok(vec![])),
+    let refused = || Answer::deny(400, conflict);
+    let warned = Answer { warnings: vec![conflict.to_owned()], ..Answer::allow() };
+    use Operation::{Create, Delete, Update};
+    for (name, operation, old, new, config, want) in [
+        ("new labels match both", Update, &x, &both, &two, refused()),
+        ("a new node is only warned about", Create, &Value::Null, &both, &two, warned),
+        ("labels did not change", Update, &both, &both, &two, Answer::allow()),
+        ("one matches", Update, &both, &x, &two, Answer::allow()),
+        ("one item", Update, &x, &both, &one, Answer::allow()),
+        ("a broken document is not ours to refuse", Update, &x, &both, &broken, Answer::allow()),
+        ("no ConfigMap", Update, &x, &both, &None, Answer::allow()),
+        ("a node that goes", Delete, &both, &Value::Null, &two, Answer::allow()),
     ] {
-        assert_eq!(validate(old, new, config), want, "{name}");
+        let facts = Facts { config: config.clone(), ..Facts::default() };
+        let got = aside(|aside| validate(&request("", operation, old, new), &facts, aside));
+        assert_eq!(got, want, "{name}");
+    }
+    let facts = Facts { config: two, ..Facts::default() };
+    let status = request("status", Update, &x, &both);
+    assert_eq!(
+        aside(|aside| validate(&status, &facts, aside)),
+        Answer::allow(),
+        "labels of a status are not checked"
+    );
+}
+
+#[test]
+fn only_updates_of_a_status_are_amplified() {
+    let new = node(RATIOS, "", "62", "250Gi");
+    for (sub_resource, operation) in [("status", Operation::Create), ("", Operation::Update)] {
+        let request = request(sub_resource, operation, &Value::Null, &new);
+        assert_eq!(aside(|aside| mutate(&request, aside)), Answer::allow(), "{sub_resource} {operation:?}");
     }
 }
 
