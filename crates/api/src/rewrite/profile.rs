@@ -173,8 +173,8 @@ impl Profile {
         let name = profile.metadata.name.clone().unwrap_or_default();
         let annotations = profile.metadata.annotations.as_ref();
         let spec = profile.spec.clone().unwrap_or_default();
-        let chance = chance(spec.probability.as_ref())
-            .map_err(|fault| ProfileError { profile: name.clone(), fault });
+        let chance =
+            chance(spec.probability.as_ref()).map_err(|fault| ProfileError { profile: name.clone(), fault });
         Profile {
             target: Target::new(&spec),
             chance,

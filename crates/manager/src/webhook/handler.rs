@@ -43,12 +43,7 @@ impl Handler {
     /// A handler that panics lets the request through as it is: a bug of ours must not keep a cluster from starting
     /// pods. For the same reason a fault that is not the user's (a code from 500 on) does not refuse anything in a
     /// namespace that Kubernetes or we ourselves live in.
-    pub async fn answer(
-        &self,
-        request: &Arc<Request>,
-        facts: &Arc<Facts>,
-        aside: &mut Aside<'_>,
-    ) -> Answer {
+    pub async fn answer(&self, request: &Arc<Request>, facts: &Arc<Facts>, aside: &mut Aside<'_>) -> Answer {
         let answer = match self {
             Handler::Now(decide) => catch_unwind(AssertUnwindSafe(|| decide(request, facts, aside))),
             Handler::Later(decide) => {
@@ -88,18 +83,21 @@ mod tests {
     use super::*;
     use crate::webhook::denial::Denial;
 
-    fn answered(handler: &Handler, namespace: &str) -> Answer {
+    async fn answered(handler: &Handler, namespace: &str) -> Answer {
         let request = Arc::new(Request { namespace: namespace.into(), ..Request::default() });
         let mut aside = Aside { dice: &mut || 0, step: &mut |_, _| () };
         let facts = Arc::new(Facts::default());
-        futures::executor::block_on(handler.answer(&request, &facts, &mut aside))
+        handler.answer(&request, &facts, &mut aside).await
     }
 
-    #[test]
-    fn nothing_of_ours_locks_a_cluster_out() {
+    #[tokio::test]
+    async fn nothing_of_ours_locks_a_cluster_out() {
         let refuse = |code: u16| {
             let denial = move || Answer::from(Err(Denial { code, message: "no".into() }));
-            [Handler::now(move |_, _, _| denial()), Handler::later(move |_, _| Box::pin(async move { denial() }))]
+            [
+                Handler::now(move |_, _, _| denial()),
+                Handler::later(move |_, _| Box::pin(async move { denial() })),
+            ]
         };
         for (code, namespace, allowed) in [
             (500, "shop", false),
@@ -108,14 +106,15 @@ mod tests {
             (403, "kube-system", false),
         ] {
             for handler in refuse(code) {
-                let answer = answered(&handler, namespace);
+                let answer = answered(&handler, namespace).await;
                 assert_eq!(answer.verdict == Verdict::Allowed, allowed, "{code} {namespace}");
                 assert_eq!(answer.warnings.len(), usize::from(allowed));
             }
         }
-        let bugs = [Handler::now(|_, _, _| panic!("bug")), Handler::later(|_, _| Box::pin(async { panic!("bug") }))];
+        let bugs =
+            [Handler::now(|_, _, _| panic!("bug")), Handler::later(|_, _| Box::pin(async { panic!("bug") }))];
         for bug in bugs {
-            assert_eq!(answered(&bug, "shop"), Answer::allow());
+            assert_eq!(answered(&bug, "shop").await, Answer::allow());
         }
     }
 }
