@@ -15,8 +15,12 @@ pub mod quota_profile;
 pub mod webhook;
 
 pub mod controllers;
+pub mod strategies;
 pub mod world;
 
 pub mod flags;
 pub mod metrics;
 pub mod run;
+
+#[cfg(test)]
+mod fake;
