@@ -10,14 +10,21 @@ pub mod plugin;
 pub mod settings;
 pub mod view;
 
+pub mod base;
+pub mod batch;
+pub mod mid;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+
 pub use item::{Item, NodeResource};
-pub use plan::{Plan, Run, Stage, plan};
+pub use plan::{Plan, Run, Stage, ZonePlan, plan};
 pub use plugin::{Input, NodeMemory, Options, Plugin, PluginError};
 pub use settings::Settings;
 pub use view::{MetricView, NodeView, TopologyView};
 
 /// All plugins, in the order in which they run: earlier ones set what later ones multiply by.
-pub const PLUGINS: &[&dyn Plugin] = &[];
+pub const PLUGINS: &[&dyn Plugin] = &[&mid::MidResource, &batch::BatchResource];
 
 /// The plugins that `--noderesource-plugins` leaves on: `*` is all of them, `-Name` takes one out. The first word
 /// about a plugin counts.
