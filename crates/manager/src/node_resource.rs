@@ -10,16 +10,22 @@ pub mod plugin;
 pub mod settings;
 pub mod view;
 
+pub mod base;
+pub mod batch;
+pub mod mid;
+
 pub mod amplification;
 pub mod cpu_normalization;
 pub mod gpu;
 pub mod rdma;
 
 #[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
 mod testing;
 
 pub use item::{Item, NodeResource};
-pub use plan::{Plan, Run, Stage, plan};
+pub use plan::{Plan, Run, Stage, ZonePlan, plan};
 pub use plugin::{Input, NodeMemory, Options, Plugin, PluginError};
 pub use settings::Settings;
 pub use view::{MetricView, NodeView, TopologyView};
@@ -28,6 +34,8 @@ pub use view::{MetricView, NodeView, TopologyView};
 pub const PLUGINS: &[&dyn Plugin] = &[
     &cpu_normalization::CpuNormalization,
     &amplification::ResourceAmplification,
+    &mid::MidResource,
+    &batch::BatchResource,
     &gpu::GpuDeviceResource,
     &rdma::RdmaDeviceResource,
 ];

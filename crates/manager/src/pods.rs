@@ -175,3 +175,6 @@ impl PodsByNode {
         self.nodes.get(node).map(Vec::as_slice).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use koord_api::number::nearest;
 use koord_api::quantity::Quantity;
 use koord_api::slo::SloConfig;
 
+use super::batch::zones::{Closeness, apply};
 use super::item::NodeResource;
 use super::plugin::{Input, NodeMemory, Plugin};
 use super::view::NodeView;
@@ -19,8 +20,21 @@ pub struct Plan {
     pub needs_status: bool,
     /// Whether its labels and annotations are.
     pub needs_meta: bool,
+    /// Whether the zones of its NodeResourceTopology are, and how closely they are to follow.
+    pub zones: ZonePlan,
     /// How each plugin fared.
     pub runs: Vec<Run>,
+    /// When to look again even if nothing happens.
+    ///
+    /// Differs: a node agent that died takes no resources off by itself upstream (DB-22).
+    pub again_at: Option<Timestamp>,
+}
+
+/// What to do with a NodeResourceTopology.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ZonePlan {
+    pub is_needed: bool,
+    pub closeness: Closeness,
 }
 
 /// How a plugin fared at one stage.
@@ -65,7 +79,33 @@ pub fn plan(plugins: &[&dyn Plugin], input: &Input<'_>, memory: &mut NodeMemory)
     let is_due = is_due(memory.node_synced, input.now, input.settings.refresh_after);
     let needs_status = is_reported && (is_due || moved());
     let needs_meta = is_reported && plugins.iter().any(|plugin| plugin.needs_meta(input.node, &prepared));
-    Plan { resource, prepared, needs_status, needs_meta, runs }
+    let zones = plan_zones(input, &resource, memory);
+    Plan { resource, prepared, needs_status, needs_meta, zones, runs, again_at: again_at(input) }
+}
+
+/// Differs: the time of the last write counts, and zones that are due get the exact amounts; upstream notes the time
+/// of every turn and sends the old amounts again (DB-37).
+fn plan_zones(input: &Input<'_>, resource: &NodeResource, memory: &NodeMemory) -> ZonePlan {
+    let settings = input.settings;
+    let closeness = if is_due(memory.zones_synced, input.now, settings.refresh_after) {
+        Closeness::Exact
+    } else {
+        Closeness::Within(settings.diff_threshold)
+    };
+    let mut zones = input.topology.map(|topology| topology.zones.clone()).unwrap_or_default();
+    ZonePlan { is_needed: apply(&mut zones, resource, closeness), closeness }
+}
+
+/// When the report that we go by gets too old.
+fn again_at(input: &Input<'_>) -> Option<Timestamp> {
+    let reported = input.metric.and_then(|metric| metric.update_time).filter(|_| is_enabled(input))?;
+    let trusted = input.settings.degrade_after;
+    let bridged = input.settings.stabilization.map(|window| trusted.saturating_add(window));
+    let ends = [Some(trusted), bridged].into_iter().flatten();
+    // Strictly after it.
+    let ends =
+        ends.filter_map(|end| reported.checked_add(end.saturating_add(SignedDuration::from_secs(1))).ok());
+    ends.filter(|end| *end > input.now).min()
 }
 
 /// Whether colocation is on for a node: in the cluster's strategy and in the node's own.
@@ -128,3 +168,6 @@ pub fn moved(old: Option<Quantity>, new: Option<Quantity>, threshold: f64) -> bo
 pub fn any_moved(names: &[&str], threshold: f64, old: &NodeView, new: &NodeView) -> bool {
     names.iter().any(|name| moved(old.allocatable(name), new.allocatable(name), threshold))
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use koord_api::crd::device::Device;
 use koord_api::slo::SloConfig;
 
+use super::batch::steady::Steady;
 use super::item::{Item, NodeResource};
 use super::settings::Settings;
 use super::view::{MetricView, NodeView, TopologyView};
@@ -43,6 +44,8 @@ pub struct NodeMemory {
     pub node_synced: Option<Timestamp>,
     /// When the zones of its NodeResourceTopology did.
     pub zones_synced: Option<Timestamp>,
+    /// Only while the steadier strategy is on.
+    pub steady: Option<Box<Steady>>,
 }
 
 /// Works out one kind of resource or mark, and lays it over the node.

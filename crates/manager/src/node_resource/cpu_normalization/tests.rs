@@ -3,7 +3,10 @@
 use koord_api::keys::node::label::CPU_NORMALIZATION_ENABLED;
 use koord_api::slo::{SloConfig, key};
 
+use serde_json::json;
+
 use super::super::TopologyView;
+use super::super::fixture::{BATCH_CPU, World, allocatable};
 use super::super::testing::{Turn, turn};
 use super::*;
 
@@ -174,6 +177,29 @@ fn close_ratios_are_not_worth_a_write() {
         let config = model(&format!(r#"{{"hyperThreadTurboEnabledRatio":{ratio}}}"#));
         let got = check(&Case { config: &config, old: Some(old), ..Case::default() });
         assert_eq!(got, (Some(text.to_owned()), needs_meta, None), "{name} {old}");
+    }
+}
+
+#[test]
+fn batch_cpu_is_multiplied_in_the_same_round() {
+    for (name, ratio, want) in [
+        ("manager#8.C2", "1.25", 15_500),
+        ("manager#8.C5", "1.258", 15_624),
+        ("manager#8.C7", "1.125", 13_888),
+        ("manager#8.C8", "1.005", 12_400),
+    ] {
+        let mut world = World::n1();
+        let config = model(&format!(r#"{{"hyperThreadTurboEnabledRatio":{ratio}}}"#));
+        world.config.insert(key::CPU_NORMALIZATION.to_owned(), config);
+        world.annotate(KEY, "1.25");
+        world.topology = Some(json!({
+            "metadata": {"name": "n1", "annotations": {(CpuBasicInfo::KEY): HT_TURBO}},
+            "topologyPolicies": [],
+            "zones": [],
+        }));
+        let plan = world.plan();
+        assert_eq!(allocatable(&plan, BATCH_CPU), Some(want), "{name}");
+        assert!(plan.needs_status, "{name}: the first round writes, and with it the annotation");
     }
 }
 
