@@ -14,6 +14,7 @@ pub mod quota_profile;
 pub mod webhook;
 
 pub mod controllers;
+pub mod strategies;
 pub mod world;
 
 pub mod flags;
