@@ -39,17 +39,3 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &gpu::GpuDeviceResource,
     &rdma::RdmaDeviceResource,
 ];
-
-/// The plugins that `--noderesource-plugins` leaves on: `*` is all of them, `-Name` takes one out. The first word
-/// about a plugin counts.
-pub fn enabled(words: &[String]) -> Vec<&'static dyn Plugin> {
-    let is_on = |plugin: &&&'static dyn Plugin| {
-        let name = plugin.name();
-        let said = words.iter().find_map(|word| match word.strip_prefix('-') {
-            Some(off) => (off == name).then_some(false),
-            None => (word == name).then_some(true),
-        });
-        said.unwrap_or_else(|| words.iter().any(|word| word == "*"))
-    };
-    PLUGINS.iter().filter(is_on).copied().collect()
-}
