@@ -46,7 +46,8 @@ impl Component {
     /// Every gate of the component, in table order.
     pub fn gates(self) -> impl Iterator<Item = &'static Gate> {
         let tables: &[&'static [Gate]] = match self {
-            Component::Manager => &[&MANAGER, &TRANSFORMERS],
+            // The descheduler's has no effect here, but upstream's manager takes it too.
+            Component::Manager => &[&MANAGER, &TRANSFORMERS, &DESCHEDULER],
             Component::Scheduler => &[&SCHEDULER, &TRANSFORMERS, &KUBE_SCHEDULER],
             Component::Descheduler => &[&DESCHEDULER, &TRANSFORMERS],
             Component::Koordlet => &[&KOORDLET, &RUNTIME_HOOKS],
@@ -56,7 +57,7 @@ impl Component {
 }
 
 /// koord-manager and its webhooks. The two `Elastic…` names lack "Quota" on purpose: so operators know them.
-pub const MANAGER: [Gate; 27] = [
+pub const MANAGER: [Gate; 28] = [
     beta("PodMutatingWebhook"),
     beta("PodValidatingWebhook"),
     beta("ElasticMutatingWebhook"),
@@ -84,6 +85,8 @@ pub const MANAGER: [Gate; 27] = [
     alpha("DisableExtendedResourceSpec"),
     alpha("DisableDeviceResourceSpec"),
     alpha("BindingAdmissionWebhook"),
+    // Ours alone.
+    alpha("ExtendedResourceSpecMid"),
 ];
 
 /// Read-side changes of objects, shared by the components that read them (see `transform`).

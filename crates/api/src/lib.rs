@@ -5,6 +5,7 @@
 // Text forms of Kubernetes and Linux.
 pub mod cpuset;
 pub mod duration;
+pub mod number;
 pub mod quantity;
 pub mod time;
 
@@ -33,6 +34,7 @@ pub mod validity;
 
 // Objects of our own.
 pub mod crd;
+pub mod patch;
 pub mod preserve;
 
 // Strategies of slo-controller-config.
