@@ -25,10 +25,12 @@ use crate::metrics::{ManagerMetrics, TurnEnd};
 use crate::strategies::{self, Strategies, Teller};
 use crate::world::World;
 
+mod colocation_profile;
 mod follow;
 mod node_metric;
 mod node_resource;
 mod node_slo;
+mod quota_profile;
 
 /// Changes that may wait between a cache and a queue; taking one in costs next to nothing.
 const DELTAS_MAX: usize = 256;
@@ -51,6 +53,8 @@ pub const CONTROLLERS: &[Row] = &[
     Row { name: "nodemetric", start: |crew| crew.hire(node_metric::NodeMetrics::new(crew.ground())) },
     Row { name: "noderesource", start: |crew| crew.hire(node_resource::NodeResources::new(crew.ground())) },
     Row { name: "nodeslo", start: |crew| crew.hire(node_slo::NodeSlos::new(crew.ground())) },
+    Row { name: "quotaprofile", start: |crew| crew.hire(quota_profile::QuotaProfiles::new(crew.ground())) },
+    Row { name: "colocationprofile", start: colocation_profile::start },
 ];
 
 /// What controllers and webhooks are made of. Cheap to clone.

@@ -63,13 +63,13 @@ pub struct Election {
 }
 
 /// The ClusterColocationProfile controller. Spec: manager 12.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProfileOptions {
     pub reconcile_by_default: bool,
     pub reconcile_interval: Duration,
     pub force_update_after: Duration,
     pub expire_after: Duration,
-    pub update_qps: u32,
+    pub update_qps: f64,
     pub update_burst: u32,
 }
 
@@ -306,7 +306,7 @@ impl Reader<'_> {
             reconcile_interval: self.duration("colocation-profile-reconcile-interval"),
             force_update_after: self.duration("colocation-profile-force-update-pod-duration"),
             expire_after: self.duration("colocation-profile-expire-pod-cache-duration"),
-            update_qps: self.count("colocation-profile-update-pod-qps"),
+            update_qps: self.values.float("colocation-profile-update-pod-qps"),
             update_burst: self.count("colocation-profile-update-pod-qps-burst"),
         }
     }

@@ -5,6 +5,7 @@
 //! [`controllers`] read the caches of the [`world`], ask these functions and write what changed; [`run`] wires all of it.
 
 pub mod amounts;
+pub mod colocation_profile;
 pub mod node_metric;
 pub mod node_resource;
 pub mod node_slo;
@@ -20,3 +21,6 @@ pub mod world;
 pub mod flags;
 pub mod metrics;
 pub mod run;
+
+#[cfg(test)]
+mod fake;

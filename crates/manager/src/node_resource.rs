@@ -12,11 +12,20 @@ pub mod view;
 
 pub mod base;
 pub mod batch;
+pub mod explain;
 pub mod mid;
+
+pub mod amplification;
+pub mod cpu_normalization;
+pub mod gpu;
+pub mod rdma;
 
 #[cfg(test)]
 pub(crate) mod fixture;
+#[cfg(test)]
+mod testing;
 
+pub use explain::{NodeExplanation, explain};
 pub use item::{Item, NodeResource};
 pub use plan::{Plan, Run, Stage, ZonePlan, plan};
 pub use plugin::{Input, NodeMemory, Options, Plugin, PluginError};
@@ -24,4 +33,11 @@ pub use settings::Settings;
 pub use view::{MetricView, NodeView, TopologyView};
 
 /// All plugins, in the order in which they run: earlier ones set what later ones multiply by.
-pub const PLUGINS: &[&dyn Plugin] = &[&mid::MidResource, &batch::BatchResource];
+pub const PLUGINS: &[&dyn Plugin] = &[
+    &cpu_normalization::CpuNormalization,
+    &amplification::ResourceAmplification,
+    &mid::MidResource,
+    &batch::BatchResource,
+    &gpu::GpuDeviceResource,
+    &rdma::RdmaDeviceResource,
+];

@@ -2,7 +2,7 @@
 
 use koord_kit::flags::{Flag, Kind};
 
-use Kind::{Bool, Duration, Int, List, Text};
+use Kind::{Bool, Duration, Float, Int, List, Text};
 
 /// Every table of koord-manager, besides those that all components share.
 pub const TABLES: &[&[Flag]] = &[SERVING, CLUSTER, ELECTION, CONTROLLERS, PROFILES, WEBHOOKS, UNUSED];
@@ -100,7 +100,7 @@ const PROFILES: &[Flag] = &[
         "10m",
         "what was done to a pod is remembered this long",
     ),
-    profile("colocation-profile-update-pod-qps", Int, "10", "changes of pods per second over time"),
+    profile("colocation-profile-update-pod-qps", Float, "10", "changes of pods per second over time"),
     profile(
         "colocation-profile-update-pod-qps-burst",
         Int,

@@ -50,7 +50,7 @@ fn defaults() {
         reconcile_interval: seconds(30),
         force_update_after: seconds(300),
         expire_after: seconds(600),
-        update_qps: 10,
+        update_qps: 10.0,
         update_burst: 100,
     };
     assert_eq!(options.profiles, profiles);
