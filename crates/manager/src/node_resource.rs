@@ -12,6 +12,7 @@ pub mod view;
 
 pub mod base;
 pub mod batch;
+pub mod explain;
 pub mod mid;
 
 pub mod amplification;
@@ -24,6 +25,7 @@ pub(crate) mod fixture;
 #[cfg(test)]
 mod testing;
 
+pub use explain::{NodeExplanation, explain};
 pub use item::{Item, NodeResource};
 pub use plan::{Plan, Run, Stage, ZonePlan, plan};
 pub use plugin::{Input, NodeMemory, Options, Plugin, PluginError};
