@@ -28,6 +28,7 @@ use crate::world::World;
 mod colocation_profile;
 mod follow;
 mod node_metric;
+mod node_resource;
 mod node_slo;
 mod quota_profile;
 
@@ -50,6 +51,7 @@ pub struct Row {
 /// Every controller, by name.
 pub const CONTROLLERS: &[Row] = &[
     Row { name: "nodemetric", start: |crew| crew.hire(node_metric::NodeMetrics::new(crew.ground())) },
+    Row { name: "noderesource", start: |crew| crew.hire(node_resource::NodeResources::new(crew.ground())) },
     Row { name: "nodeslo", start: |crew| crew.hire(node_slo::NodeSlos::new(crew.ground())) },
     Row { name: "quotaprofile", start: |crew| crew.hire(quota_profile::QuotaProfiles::new(crew.ground())) },
     Row { name: "colocationprofile", start: colocation_profile::start },
@@ -212,9 +214,19 @@ impl Feeds {
         cache: &Cache<K>,
         differs: impl Fn(&K, &K) -> bool + Send + Sync + 'static,
     ) {
+        self.on_entry(cache, key_of, differs);
+    }
+
+    /// The same where a cache keeps something else of objects.
+    pub fn on_entry<V: Send + Sync + 'static>(
+        &self,
+        cache: &Cache<V>,
+        key: impl Fn(&V) -> Key + Send + Sync + 'static,
+        differs: impl Fn(&V, &V) -> bool + Send + Sync + 'static,
+    ) {
         self.on(cache, move |delta, queue| match delta {
-            Delta::Added(object) | Delta::Deleted(object) => queue.add(key_of(&**object)),
-            Delta::Updated { old, new } if differs(old, new) => queue.add(key_of(&**new)),
+            Delta::Added(object) | Delta::Deleted(object) => queue.add(key(object)),
+            Delta::Updated { old, new } if differs(old, new) => queue.add(key(new)),
             Delta::Updated { .. } | Delta::Synced => {}
         });
     }

@@ -3,6 +3,11 @@
 //! Two registries, as upstream has them: [`Metrics`] of the process (client, queues, controllers) at `/metrics`, and the
 //! manager's own at `/internal-metrics`.
 
+use std::sync::atomic::AtomicU64;
+
+use koord_api::keys::resource::{BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY};
+use koord_api::number::nearest;
+use koord_api::quantity::Quantity;
 use koord_kit::metrics::{Metrics, Tally};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -19,6 +24,7 @@ pub struct ManagerMetrics {
     pub node_slo_spec_parse: Outcomes,
     pub node_resource_reconcile: Outcomes,
     node_resource_plugins: Family<PluginLabels, Tally>,
+    node_extended: Family<ExtendedLabels, Gauge<f64, AtomicU64>>,
     pub is_leader: Gauge,
     controllers: ControllerMetrics,
 }
@@ -39,6 +45,18 @@ struct PluginLabels {
     status: &'static str,
     reason: &'static str,
 }
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ExtendedLabels {
+    node: String,
+    resource: &'static str,
+    unit: &'static str,
+}
+
+/// Extended resources of nodes and the units that their gauge claims. Dashboards know batch-cpu in cores and mid-cpu in
+/// thousandths of them, both as `integer`.
+const EXTENDED: [(&str, &str); 4] =
+    [(BATCH_CPU, "integer"), (BATCH_MEMORY, "byte"), (MID_CPU, "integer"), (MID_MEMORY, "byte")];
 
 /// `succeeded` or `failed`.
 pub fn status_word(is_good: bool) -> &'static str {
@@ -67,6 +85,7 @@ impl ManagerMetrics {
             node_slo_spec_parse: Outcomes::default(),
             node_resource_reconcile: Outcomes::default(),
             node_resource_plugins: Family::default(),
+            node_extended: Family::default(),
             is_leader: Gauge::default(),
             controllers: ControllerMetrics::new(process),
         };
@@ -106,6 +125,11 @@ impl ManagerMetrics {
                 ours.node_resource_plugins.clone(),
             );
             registry.register(
+                "slo_controller_node_extended_resource_allocatable_internal",
+                "the internal allocatable of node extended resources which may not be updated at the node status",
+                ours.node_extended.clone(),
+            );
+            registry.register(
                 "koordinator_manager_is_leader",
                 "Whether this replica runs the controllers: 1 on the leader, 0 elsewhere",
                 ours.is_leader.clone(),
@@ -123,6 +147,20 @@ impl ManagerMetrics {
     pub fn count_plugin(&self, plugin: &'static str, is_good: bool, reason: &'static str) {
         let labels = PluginLabels { plugin, status: status_word(is_good), reason };
         self.node_resource_plugins.get_or_create(&labels).inc();
+    }
+
+    /// Shows what was worked out for a node; resources that it does not lend are not shown.
+    pub fn show_extended(&self, node: &str, amount: impl Fn(&str) -> Option<Quantity>) {
+        for (resource, unit) in EXTENDED {
+            let labels = ExtendedLabels { node: node.to_owned(), resource, unit };
+            match amount(resource).map(|amount| nearest(amount.value())) {
+                Some(milli) if resource == BATCH_CPU => {
+                    self.node_extended.get_or_create(&labels).set(milli / 1000.0);
+                }
+                Some(value) => _ = self.node_extended.get_or_create(&labels).set(value),
+                None => _ = self.node_extended.remove(&labels),
+            }
+        }
     }
 
     pub(crate) fn controllers(&self) -> &ControllerMetrics {
@@ -257,6 +295,10 @@ mod tests {
         metrics.node_slo_reconcile.count(true, "createNodeSLO");
         let _ = metrics.node_metric_spec_parse.of("getNodeMetricCollectPolicy", Err::<(), ()>(()));
         metrics.count_plugin("BatchResource", true, "ResourceCalculate");
+        let amount = |name: &str| (name != MID_MEMORY).then(|| "12400".parse().unwrap());
+        metrics.show_extended("n1", amount);
+        metrics.show_extended("n2", amount);
+        metrics.show_extended("n2", |_| None);
         metrics.is_leader.set(1);
         metrics.controllers().ended("nodeslo", TurnEnd::Error, 0.2);
         let page = internal.render(Format::Prometheus);
@@ -266,10 +308,15 @@ mod tests {
             "slo_controller_nodemetric_spec_parse_count{status=\"failed\",reason=\"getNodeMetricCollectPolicy\"} 1",
             "slo_controller_node_resource_run_plugin_status{plugin=\"BatchResource\",status=\"succeeded\",\
              reason=\"ResourceCalculate\"} 1",
+            "slo_controller_node_extended_resource_allocatable_internal{node=\"n1\",\
+             resource=\"kubernetes.io/batch-cpu\",unit=\"integer\"} 12.4",
+            "slo_controller_node_extended_resource_allocatable_internal{node=\"n1\",\
+             resource=\"kubernetes.io/mid-cpu\",unit=\"integer\"} 12400.0",
             "koordinator_manager_is_leader 1",
         ] {
             assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
         }
+        assert!(!page.contains("node=\"n2\"") && !page.contains("mid-memory"), "what is not lent\n{page}");
         let page = process.render(Format::Prometheus);
         for line in [
             "controller_runtime_reconcile_total{controller=\"nodeslo\",result=\"error\"} 1",

@@ -12,6 +12,7 @@ pub mod view;
 
 pub mod base;
 pub mod batch;
+pub mod explain;
 pub mod mid;
 
 pub mod amplification;
@@ -24,6 +25,7 @@ pub(crate) mod fixture;
 #[cfg(test)]
 mod testing;
 
+pub use explain::{NodeExplanation, explain};
 pub use item::{Item, NodeResource};
 pub use plan::{Plan, Run, Stage, ZonePlan, plan};
 pub use plugin::{Input, NodeMemory, Options, Plugin, PluginError};
@@ -39,17 +41,3 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &gpu::GpuDeviceResource,
     &rdma::RdmaDeviceResource,
 ];
-
-/// The plugins that `--noderesource-plugins` leaves on: `*` is all of them, `-Name` takes one out. The first word
-/// about a plugin counts.
-pub fn enabled(words: &[String]) -> Vec<&'static dyn Plugin> {
-    let is_on = |plugin: &&&'static dyn Plugin| {
-        let name = plugin.name();
-        let said = words.iter().find_map(|word| match word.strip_prefix('-') {
-            Some(off) => (off == name).then_some(false),
-            None => (word == name).then_some(true),
-        });
-        said.unwrap_or_else(|| words.iter().any(|word| word == "*"))
-    };
-    PLUGINS.iter().filter(is_on).copied().collect()
-}

@@ -1,9 +1,9 @@
-//! What the manager keeps of a pod, and which pods are on which node. Pure.
+//! What the manager keeps of a pod. Pure.
 //!
 //! A [`PodBrief`] is what a cache keeps: what pods of one template share is shared, so that a hundred thousand of them
 //! fit in a few dozen megabytes. Spec: manager 5.5, 6.1.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -16,7 +16,7 @@ use koord_api::pod::{label, requests};
 use koord_api::priority::{self, PriorityClass};
 use koord_api::qos::{self, Qos};
 use koord_api::quantity::{Quantity, ResourceList};
-use koord_kit::cache::{Delta, Pool, Uid};
+use koord_kit::cache::{ObjectKey, Pool, Uid};
 use koord_kit::pods::PodPhase;
 
 use crate::amounts::Amounts;
@@ -24,8 +24,7 @@ use crate::amounts::Amounts;
 /// What the manager keeps of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodBrief {
-    pub namespace: Arc<str>,
-    pub name: Box<str>,
+    pub key: ObjectKey,
     pub uid: Uid,
     /// Seconds since 1970.
     pub created: i64,
@@ -65,9 +64,9 @@ impl PodBrief {
         !matches!(self.class, Some(PriorityClass::Batch | PriorityClass::Free))
     }
 
-    /// What tells pods of one moment apart.
-    pub fn key(&self) -> (&str, &str) {
-        (&self.namespace, &self.name)
+    /// Namespace and name, as reports have them.
+    pub fn names(&self) -> (&str, &str) {
+        (&self.key.namespace, &self.key.name)
     }
 }
 
@@ -79,13 +78,12 @@ pub struct PodReader {
 }
 
 impl PodReader {
-    pub fn brief(&self, pod: &Pod) -> PodBrief {
+    pub fn brief(&self, key: &ObjectKey, pod: &Pod) -> PodBrief {
         let text = |text: &str| self.texts.text(text);
         let shared = |found: Option<&str>| found.filter(|found| !found.is_empty()).map(text);
         let meta = &pod.metadata;
         PodBrief {
-            namespace: text(meta.namespace.as_deref().unwrap_or_default()),
-            name: meta.name.as_deref().unwrap_or_default().into(),
+            key: key.clone(),
             uid: Uid::of(meta.uid.as_deref().unwrap_or_default()),
             created: meta.creation_timestamp.as_ref().map_or(0, |Time(time)| time.as_second()),
             is_deleting: meta.deletion_timestamp.is_some(),
@@ -129,51 +127,6 @@ fn numa_nodes(pod: &Pod) -> Box<[i32]> {
     let status = read::<ResourceStatus>(pod.metadata.annotations.as_ref()).or_absent(|_| ());
     let ids = status.map(|status| status.numa_node_resources).unwrap_or_default();
     ids.iter().map(|numa| numa.node).collect::<BTreeSet<i32>>().into_iter().collect()
-}
-
-/// The pods of each node.
-#[derive(Default)]
-pub struct PodsByNode {
-    nodes: HashMap<Arc<str>, Vec<Arc<PodBrief>>>,
-}
-
-impl PodsByNode {
-    /// Follows a cache, and says which nodes are concerned.
-    pub fn follow(&mut self, delta: &Delta<PodBrief>) -> Vec<Arc<str>> {
-        let (old, new) = match delta {
-            Delta::Added(new) => (None, Some(new)),
-            Delta::Updated { old, new } => (Some(old), Some(new)),
-            Delta::Deleted(old) => (Some(old), None),
-            Delta::Synced => (None, None),
-        };
-        let mut concerned = Vec::new();
-        if let Some(node) = old.and_then(|pod| pod.node.clone()) {
-            self.remove(&node, old.map(|pod| pod.uid));
-            concerned.push(node);
-        }
-        if let Some((pod, node)) = new.and_then(|pod| Some((pod, pod.node.clone()?))) {
-            self.remove(&node, Some(pod.uid));
-            self.nodes.entry(node.clone()).or_default().push(pod.clone());
-            if !concerned.contains(&node) {
-                concerned.push(node);
-            }
-        }
-        concerned
-    }
-
-    fn remove(&mut self, node: &Arc<str>, uid: Option<Uid>) {
-        if let Some(pods) = self.nodes.get_mut(node) {
-            pods.retain(|pod| Some(pod.uid) != uid);
-            if pods.is_empty() {
-                self.nodes.remove(node);
-            }
-        }
-    }
-
-    /// In no order.
-    pub fn on(&self, node: &str) -> &[Arc<PodBrief>] {
-        self.nodes.get(node).map(Vec::as_slice).unwrap_or_default()
-    }
 }
 
 #[cfg(test)]

@@ -15,10 +15,9 @@ use koord_api::crd::cluster_colocation_profile::ClusterColocationProfile;
 use koord_api::crd::device::Device;
 use koord_api::crd::elastic_quota::ElasticQuota;
 use koord_api::crd::elastic_quota_profile::ElasticQuotaProfile;
-use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::crd::node_slo::NodeSLO;
-use koord_kit::cache::{Cache, CacheBuilder, Index, ObjectKey};
+use koord_kit::cache::{Cache, CacheBuilder, Index, ObjectKey, Pool};
 use koord_kit::events::reference;
 use koord_kit::metrics::KitMetrics;
 use kube::{Resource, ResourceExt};
@@ -26,6 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::node_resource::view::{MetricEntry, TopologyView};
 use crate::pods::{PodBrief, PodReader};
 
 /// How long a kind that a cluster may lack is waited for.
@@ -48,10 +48,9 @@ pub struct World {
     pub pods_by_node: Index<PodBrief>,
     /// By the quota that their label names.
     pub pods_by_quota: Index<PodBrief>,
-    /// Without percentiles and managed fields.
-    pub node_metrics: Cache<NodeMetric>,
+    pub node_metrics: Cache<MetricEntry>,
     pub node_slos: Cache<NodeSLO>,
-    pub topologies: Cache<NodeResourceTopology>,
+    pub topologies: Cache<TopologyView>,
     pub devices: Cache<Device>,
     pub profiles: Cache<ClusterColocationProfile>,
     pub quotas: Cache<ElasticQuota>,
@@ -92,8 +91,8 @@ impl Workers {
 impl World {
     pub fn new(client: &kube::Client, scope: &Scope, metrics: &KitMetrics) -> (Arc<World>, Workers) {
         let mut maker = Maker { client, scope, metrics, checks: Vec::new(), workers: Vec::new() };
-        let reader = PodReader::default();
-        let pods = maker.namespaced(move |_, pod: Pod| reader.brief(&pod));
+        let (reader, texts) = (PodReader::default(), Pool::default());
+        let pods = maker.namespaced(move |key, pod: Pod| reader.brief(key, &pod));
         let (pods, pods_by_node) = pods.index(|pod| pod.node.as_deref());
         let (pods, pods_by_quota) = pods.index(|pod| pod.quota.as_deref());
         let config = maker.builder(|_, map: ConfigMap| ConfigData::new(map));
@@ -106,9 +105,9 @@ impl World {
             pods: maker.keep(pods),
             pods_by_node,
             pods_by_quota,
-            node_metrics: maker.optional(|_, metric| trimmed_metric(metric)),
+            node_metrics: maker.optional(move |_, metric| MetricEntry::of(metric, &texts)),
             node_slos: maker.optional(|_, slo: NodeSLO| without_managed_fields(slo)),
-            topologies: maker.optional(|_, topology: NodeResourceTopology| without_managed_fields(topology)),
+            topologies: maker.optional(|_, topology: NodeResourceTopology| TopologyView::of(&topology)),
             devices: maker.optional(|_, device: Device| without_managed_fields(device)),
             profiles: maker.optional(|_, profile: ClusterColocationProfile| without_managed_fields(profile)),
             quotas: maker.optional_namespaced(|_, quota: ElasticQuota| without_managed_fields(quota)),
@@ -228,15 +227,6 @@ fn trimmed_node(node: Node) -> Node {
         status.volumes_in_use = None;
     }
     node
-}
-
-fn trimmed_metric(metric: NodeMetric) -> NodeMetric {
-    let mut metric = without_managed_fields(metric);
-    if let Some(node) = metric.status.as_mut().and_then(|status| status.node_metric.as_mut()) {
-        node.aggregated_node_usages = Vec::new();
-        node.aggregated_system_usages = Vec::new();
-    }
-    metric
 }
 
 fn trimmed_namespace(namespace: Namespace) -> Namespace {

@@ -16,7 +16,7 @@ use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::duration::GoDuration;
 use koord_api::quantity::Quantity;
 use koord_api::slo::SloConfig;
-use koord_kit::cache::Pool;
+use koord_kit::cache::{ObjectKey, Pool};
 use koord_manager::node_resource::batch::zones;
 use koord_manager::node_resource::{
     Input, MetricView, NodeMemory, NodeView, Options, PLUGINS, Settings, TopologyView, plan,
@@ -115,7 +115,12 @@ impl Cluster {
         let pods = self.objects.get("Pod").into_iter().flat_map(BTreeMap::values);
         let pods: Vec<_> = pods
             .map(|pod| serde_json::from_value::<Pod>(pod.clone()).expect("recorded pods are well-formed"))
-            .map(|pod| Arc::new(reader.brief(&pod)))
+            .map(|pod| {
+                let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+                let key =
+                    ObjectKey { namespace: text(&pod.metadata.namespace), name: text(&pod.metadata.name) };
+                Arc::new(reader.brief(&key, &pod))
+            })
             .filter(|pod| pod.node.as_deref() == Some(name))
             .collect();
         let mut topology = self.typed::<NodeResourceTopology>("NodeResourceTopology", name);

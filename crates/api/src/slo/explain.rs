@@ -1,5 +1,7 @@
 //! Which layer each parameter of a strategy came from.
 
+use std::fmt;
+
 use crate::gojson::{Kind, Value};
 
 /// Who set a parameter, lowest precedence first. Spec: api 7.2.
@@ -16,6 +18,19 @@ pub enum Layer {
     NodeAnnotation(&'static str),
     /// The Node label of this key.
     NodeLabel(&'static str),
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layer::BuiltIn => f.write_str("default"),
+            Layer::Cluster => f.write_str("cluster"),
+            Layer::NodeItem { index, name } if name.is_empty() => write!(f, "node item {index}"),
+            Layer::NodeItem { index, name } => write!(f, "node item {index} {name:?}"),
+            Layer::NodeAnnotation(key) => write!(f, "annotation {key}"),
+            Layer::NodeLabel(key) => write!(f, "label {key}"),
+        }
+    }
 }
 
 /// One value of a strategy as it holds on a node.

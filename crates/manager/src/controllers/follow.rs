@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::Node;
@@ -41,7 +41,7 @@ where
         &self,
         key: &Key,
         plan: Plan<S>,
-        present: Option<&Arc<K>>,
+        present: Option<&K>,
     ) -> Result<(), Failure> {
         let api: Api<K> = Api::all(self.client.clone());
         let [create, update, delete] = self.reasons;
@@ -58,7 +58,7 @@ where
                 let mut after = K::clone(before);
                 (self.set_spec)(&mut after, spec);
                 let place = Place { namespace: None, name: &key.name };
-                let patched = merge_patch(&self.client, place, Part::Object, &**before, &after, false).await;
+                let patched = merge_patch(&self.client, place, Part::Object, before, &after, false).await;
                 let patched = match patched {
                     Err(error) if error.is_not_found() => Ok(()),
                     other => other.map(drop).map_err(Failure::from),

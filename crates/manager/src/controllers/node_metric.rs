@@ -4,8 +4,9 @@ use koord_api::crd::node_metric::{NodeMetric, NodeMetricSpec};
 use koord_api::slo::key;
 
 use super::follow::{Complaints, Follower, facts, node_differs};
-use super::{Controller, Failure, Feeds, Ground, Key, Next};
+use super::{Controller, Failure, Feeds, Ground, Key, Next, key_of};
 use crate::node_metric::plan;
+use crate::node_resource::view::MetricEntry;
 
 pub(super) struct NodeMetrics {
     ground: Ground,
@@ -31,22 +32,25 @@ impl Controller for NodeMetrics {
 
     fn listen(&self, feeds: &Feeds) {
         feeds.on_object(&self.ground.world.nodes, node_differs);
-        feeds.on_object(&self.ground.world.node_metrics, |old, new| old.spec != new.spec);
+        let metrics = &self.ground.world.node_metrics;
+        let spec_differs = |old: &MetricEntry, new: &MetricEntry| old.object.spec != new.object.spec;
+        feeds.on_entry(metrics, |entry| key_of(&entry.object), spec_differs);
         feeds.on_strategies(&[key::COLOCATION]);
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let world = &self.ground.world;
         let (node, present) = (world.nodes.get("", &key.name), world.node_metrics.get("", &key.name));
+        let present = present.as_deref().map(|entry| &entry.object);
         let standing = self.ground.strategies.now();
         let node_facts = node.as_deref().map(facts);
-        let plan = plan(&standing.config, node_facts, present.as_deref().map(|object| object.spec.as_ref()));
+        let plan = plan(&standing.config, node_facts, present.map(|object| object.spec.as_ref()));
         if let Some(rendered) = node_facts.and_then(|facts| standing.config.colocation_strategy(facts)) {
             let outcomes = &self.ground.metrics.node_metric_spec_parse;
             outcomes.count(rendered.ignored.is_empty(), "getNodeMetricCollectPolicy");
             self.complaints.tell(key, node.as_deref(), rendered.ignored);
         }
-        self.follower.carry_out(key, plan, present.as_ref()).await?;
+        self.follower.carry_out(key, plan, present).await?;
         Ok(Next::Done)
     }
 }

@@ -65,7 +65,7 @@ impl Controller for NodeSlos {
             self.count_parts(&ignored);
         }
         self.complaints.tell(key, node.as_deref(), ignored);
-        self.follower.carry_out(key, plan, present.as_ref()).await?;
+        self.follower.carry_out(key, plan, present.as_deref()).await?;
         Ok(Next::Done)
     }
 }

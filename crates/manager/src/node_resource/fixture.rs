@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::slo::{ColocationStrategy, SloConfig};
-use koord_kit::cache::Pool;
+use koord_kit::cache::{ObjectKey, Pool};
 use serde_json::{Value, json};
 
 use super::plugin::{Input, NodeMemory, Options, Plugin};
@@ -198,7 +198,9 @@ impl World {
         });
         let pod = |pod: &Value| {
             let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
-            Arc::new(reader.brief(&pod))
+            let name = pod.metadata.name.as_deref().unwrap();
+            let key = ObjectKey { namespace: "default".into(), name: name.into() };
+            Arc::new(reader.brief(&key, &pod))
         };
         let topology = self.topology.as_ref().map(|topology| {
             let topology: NodeResourceTopology = serde_json::from_value(topology.clone()).unwrap();

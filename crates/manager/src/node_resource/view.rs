@@ -103,6 +103,24 @@ fn carry<A: PartialEq, B>(
     }
 }
 
+/// What is kept of a NodeMetric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricEntry {
+    /// Without its status.
+    pub object: NodeMetric,
+    pub view: Arc<MetricView>,
+}
+
+impl MetricEntry {
+    /// `texts` shares namespaces among all metrics.
+    pub fn of(mut object: NodeMetric, texts: &Pool<str>) -> MetricEntry {
+        let view = Arc::new(MetricView::of(&object, texts));
+        object.status = None;
+        object.metadata.managed_fields = None;
+        MetricEntry { object, view }
+    }
+}
+
 /// What is kept of a NodeMetric's status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetricView {
@@ -214,6 +232,8 @@ impl PodUsage {
 /// What is kept of a NodeResourceTopology.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TopologyView {
+    /// Of its node.
+    pub name: String,
     /// With names and resources only.
     pub zones: Vec<Zone>,
     /// The text of the annotation.
@@ -229,6 +249,7 @@ impl TopologyView {
         };
         let annotations = topology.metadata.annotations.as_ref();
         TopologyView {
+            name: topology.metadata.name.clone().unwrap_or_default(),
             zones: topology.zones.iter().map(zone).collect(),
             cpu_basic_info: annotations.and_then(|all| all.get(CPU_BASIC_INFO)).cloned(),
         }

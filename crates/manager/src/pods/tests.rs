@@ -7,7 +7,7 @@ use super::*;
 
 fn brief(pod: Value) -> PodBrief {
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    PodReader::default().brief(&pod)
+    PodReader::default().brief(&ObjectKey { namespace: "ns".into(), name: "p".into() }, &pod)
 }
 
 fn container(cpu: &str, memory: &str) -> Value {
@@ -145,9 +145,9 @@ fn what_else_is_kept() {
         "spec": {"nodeName": "n1", "containers": []},
         "status": {"phase": "Unknown"},
     }));
-    assert_eq!(brief.key(), ("ns", "p"));
+    assert_eq!(brief.names(), ("ns", "p"));
     assert_eq!(
-        (brief.node.as_deref(), brief.quota.as_deref(), brief.quota_tree),
+        (brief.node.as_deref(), brief.quota.as_deref(), brief.quota_tree.as_deref()),
         (Some("n1"), Some("q"), None)
     );
     assert_eq!(*brief.numa_nodes, [1, 3], "manager#26.DB-30");

@@ -80,15 +80,15 @@ impl<'a> Tenants<'a> {
         let mut borrowed = 0;
         let mut all: Vec<Tenant<'a>> = Vec::new();
         for pod in active.iter().filter(|pod| pod.is_high_priority()) {
-            let now = metric.pod(pod.key());
-            let used = now.or_else(|| steady.and_then(|steady| steady.used_before(pod.key())));
+            let now = metric.pod(pod.names());
+            let used = now.or_else(|| steady.and_then(|steady| steady.used_before(pod.names())));
             borrowed += usize::from(now.is_none() && used.is_some());
             all.push(Tenant::of(pod, used));
         }
         if steady.is_some() && !is_bridged {
             expect_less(&mut all);
         }
-        let mut keys: Vec<_> = active.iter().map(|pod| pod.key()).collect();
+        let mut keys: Vec<_> = active.iter().map(|pod| pod.names()).collect();
         keys.sort_unstable();
         let dangling = metric.pods.iter().filter(|usage| keys.binary_search(&usage.key()).is_err());
         all.extend(dangling.filter(|usage| outranks_batch(usage, steady.is_some())).map(Tenant::dangling));

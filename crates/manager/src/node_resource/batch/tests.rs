@@ -369,3 +369,18 @@ fn a_node_that_was_never_colocated_keeps_its_other_resources() {
     world.set(json!({"enable": false}));
     assert_eq!(allocatable(&world.plan(), "example.com/x"), Some(3));
 }
+
+#[test]
+fn other_notes_of_a_node_that_is_switched_off() {
+    let mut world = World::n1();
+    world.annotate("node.koordinator.sh/cpu-normalization-ratio", "1.20");
+    world.annotate("node.koordinator.sh/resource-amplification-ratio", r#"{"cpu":1.5}"#);
+    world.set(json!({"enable": false}));
+    let plan = world.plan();
+    let annotations = &plan.prepared.annotations;
+    assert_eq!(batch(&plan), (None, None), "manager#6.7.B44");
+    assert_eq!(annotations["node.koordinator.sh/cpu-normalization-ratio"], "1.20", "manager#6.7.B44");
+    assert!(!annotations.contains_key("node.koordinator.sh/resource-amplification-ratio"), "manager#6.7.B44");
+    let origin = r#"{"resources":{"kubernetes.io/batch-cpu":"0","kubernetes.io/batch-memory":"0"}}"#;
+    assert_eq!(annotations[ORIGIN], origin, "manager#6.7.B44");
+}

@@ -138,7 +138,7 @@ fn growing_demand_and_new_strategies_count_at_once() {
 #[test]
 fn the_highest_of_the_window() {
     let at = |second| Timestamp::from_second(second).unwrap();
-    let amount = |cores| Quantity::cores_milli(cores * 1000);
+    let amount = |cores: i64| Quantity::cores_milli(cores * 1000);
     let mut window = Window::default();
     let mut next = |second, cores| window.highest(at(second - 10), at(second), amount(cores));
     assert_eq!(next(0, 3), amount(3));

@@ -10,7 +10,7 @@ use koord_api::keys::resource::{BATCH_CPU, BATCH_MEMORY, CPU, MEMORY};
 use koord_api::priority::PriorityClass;
 use koord_api::qos::Qos;
 use koord_api::slo::SloConfig;
-use koord_kit::cache::Uid;
+use koord_kit::cache::{ObjectKey, Uid};
 use koord_kit::pods::PodPhase;
 
 use super::*;
@@ -74,9 +74,8 @@ impl Node {
         let name = format!("p{}", self.born);
         let native = Amounts { cpu: milli(request[0] / 1000.0), memory: bytes(request[1]) };
         let pod = PodBrief {
-            namespace: "default".into(),
+            key: ObjectKey { namespace: "default".into(), name: name.as_str().into() },
             uid: Uid::of(&name),
-            name: name.into(),
             created: 0,
             is_deleting: false,
             node: Some("n".into()),
@@ -215,8 +214,8 @@ impl Outcome {
 
 fn report(now: Timestamp, uses: &[(Arc<PodBrief>, Amounts)], system: Amounts) -> MetricView {
     let usage = |(pod, used): &(Arc<PodBrief>, Amounts)| PodUsage {
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
+        namespace: pod.key.namespace.clone(),
+        name: pod.key.name.as_ref().into(),
         used: *used,
         class: pod.class,
         qos: pod.qos,
