@@ -32,3 +32,5 @@ pub mod metrics;
 pub mod http;
 
 pub mod random;
+
+pub mod lru;

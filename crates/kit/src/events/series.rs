@@ -12,7 +12,7 @@ use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use serde_json::json;
 
-use super::lru::Lru;
+use crate::lru::Lru;
 use super::{EventType, Note, Verdict, cut, event_name, event_namespace};
 
 /// A series ends after so long a silence.
