@@ -21,7 +21,9 @@ fuzz_target!(|text: &str| {
     let _ = gang::network_topology_index(&pod);
     let _ = priority::sub_priority(&pod);
     let _ = validity::check_create(&pod);
-    let _ = rewrite::resources::record_extended(&mut pod);
+    if let Ok(mut tree) = serde_json::to_value(&pod) {
+        let _ = rewrite::resources::record_extended(&mut tree, rewrite::resources::Recorded::Batch);
+    }
     let on = PodTransform { replace_resources: true, priority: true, preemption_policy: true };
     on.apply(&mut pod, |_| ());
 });

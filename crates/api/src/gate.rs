@@ -56,7 +56,7 @@ impl Component {
 }
 
 /// koord-manager and its webhooks. The two `Elastic…` names lack "Quota" on purpose: so operators know them.
-pub const MANAGER: [Gate; 27] = [
+pub const MANAGER: [Gate; 28] = [
     beta("PodMutatingWebhook"),
     beta("PodValidatingWebhook"),
     beta("ElasticMutatingWebhook"),
@@ -84,6 +84,8 @@ pub const MANAGER: [Gate; 27] = [
     alpha("DisableExtendedResourceSpec"),
     alpha("DisableDeviceResourceSpec"),
     alpha("BindingAdmissionWebhook"),
+    // Ours alone.
+    alpha("ExtendedResourceSpecMid"),
 ];
 
 /// Read-side changes of objects, shared by the components that read them (see `transform`).

@@ -60,5 +60,18 @@ pub fn to_value(value: &(impl Serialize + ?Sized)) -> Result<Value, Error> {
     value.serialize(encode::ToValue)
 }
 
+/// Go's words for a text that is not JSON.
+pub fn syntax_error(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    match parse(&text) {
+        Ok(_) => "invalid UTF-8 in string literal".to_owned(),
+        Err(error) => {
+            // The place stands behind Go's own text.
+            let text = error.to_string();
+            text.split(" (at byte ").next().unwrap_or_default().to_owned()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

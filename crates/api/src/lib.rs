@@ -33,6 +33,7 @@ pub mod validity;
 
 // Objects of our own.
 pub mod crd;
+pub mod patch;
 pub mod preserve;
 
 // Strategies of slo-controller-config.

@@ -1,4 +1,19 @@
 //! Admission: what pods, quotas, nodes and configuration are changed to, and what is refused. Spec: manager 14 to 22.
+//!
+//! [`review`] is the language of it: a request as the API server sends it, an answer as it wants it. [`paths`] lists
+//! what is served where, under which gate; a [`handler::Handler`] turns a request and the [`facts`] of the moment into an
+//! answer. [`pod`] changes new pods. The rest is around it: [`settings`] from the environment, [`certificates`] and
+//! [`configuration`] (pure), [`keeper`], which keeps both in the cluster, [`server`] and [`readiness`].
+
+pub mod review;
+
+pub mod handler;
+
+pub mod facts;
+
+pub mod paths;
+
+pub mod pod;
 
 pub mod denial;
 
@@ -7,6 +22,8 @@ pub mod pod_validate;
 pub mod enhanced;
 
 pub mod quota;
+
+pub mod reservation;
 
 pub mod config_map;
 

@@ -1,71 +1,69 @@
 //! Resource names at admission: batch and mid amounts, their record for the node, GPU shares.
-//! Spec: api 3.4 a, b, c.
+//! Spec: api 3.4 a, b, c; manager 15.2, 15.3, 15.5.
 
-use std::collections::BTreeMap;
+use serde::Deserialize;
+use serde_json::Value;
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
-
+use super::tree::{Object, child, containers, containers_mut, texts};
 use crate::annotation::node_side::{ExtendedResourceContainer, ExtendedResourceSpec};
-use crate::annotation::{AnnotationError, read, write};
+use crate::annotation::{Annotation, AnnotationError, read_text};
 use crate::keys::resource::{
-    BATCH_CPU, BATCH_MEMORY, CPU, GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, MEMORY,
+    BATCH_CPU, BATCH_MEMORY, CPU, GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, MEMORY, MID_CPU,
+    MID_MEMORY,
 };
-use crate::pod::resource_list;
-use crate::priority::{self, PriorityClass, extended_name};
+use crate::priority::{PriorityClass, extended_name};
 use crate::quantity::{Family, Quantity, ResourceList};
 
-type WireList = BTreeMap<String, WireQuantity>;
-
-/// Moves cpu and memory of a batch or mid pod to the extended resources of its class. Says whether it did.
-pub fn translate(pod: &mut Pod) -> bool {
-    let Some(class) = priority::class_with_default(pod).filter(|class| extended_name(*class, CPU).is_some())
-    else {
+/// Moves cpu and memory of a pod to the extended resources of its class; only batch and mid have some.
+/// Says whether anything moved.
+pub fn translate(pod: &mut Value, class: PriorityClass) -> bool {
+    if extended_name(class, CPU).is_none() {
         return false;
-    };
-    let Some(spec) = &mut pod.spec else { return false };
+    }
     let mut changed = false;
-    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
-        if let Some(resources) = &mut container.resources {
-            for list in [&mut resources.requests, &mut resources.limits].into_iter().flatten() {
-                changed |= translate_list(list, class);
+    for list in ["initContainers", "containers"] {
+        for container in containers_mut(pod, list) {
+            let Some(Value::Object(resources)) = container.get_mut("resources") else { continue };
+            for side in ["requests", "limits"] {
+                changed |= resources.get_mut(side).is_some_and(|list| translate_list(list, class));
             }
             changed |= request_what_is_limited(resources, class);
         }
     }
-    if let Some(overhead) = &mut spec.overhead {
-        changed |= translate_list(overhead, class);
-    }
+    let overhead = pod.get_mut("spec").and_then(|spec| spec.get_mut("overhead"));
+    changed |= overhead.is_some_and(|list| translate_list(list, class));
     changed
 }
 
 /// An amount that is already under the extended name is overwritten.
-fn translate_list(list: &mut WireList, class: PriorityClass) -> bool {
+fn translate_list(list: &mut Value, class: PriorityClass) -> bool {
+    let Value::Object(list) = list else { return false };
     let mut changed = false;
     for native in [CPU, MEMORY] {
-        let amount = list.get(native).and_then(|amount| Quantity::try_from(amount).ok());
-        let (Some(name), Some(amount)) = (extended_name(class, native), amount) else { continue };
+        let (Some(name), Some(amount)) = (extended_name(class, native), amount(list, native)) else {
+            continue;
+        };
         let amount = match native {
             CPU => Quantity::from_value(amount.milli_value(), Family::DecimalSi),
             _ => amount,
         };
         list.remove(native);
-        list.insert(name.to_string(), amount.into());
+        set(list, name, amount);
         changed = true;
     }
     changed
 }
 
 /// Kubernetes wants extended resources requested where they are limited.
-fn request_what_is_limited(resources: &mut ResourceRequirements, class: PriorityClass) -> bool {
+fn request_what_is_limited(resources: &mut Object, class: PriorityClass) -> bool {
     let mut changed = false;
     for name in [CPU, MEMORY].into_iter().filter_map(|native| extended_name(class, native)) {
-        let Some(limit) = resources.limits.as_ref().and_then(|limits| limits.get(name)).cloned() else {
+        let Some(limit) = resources.get("limits").and_then(|limits| limits.get(name)).cloned() else {
             continue;
         };
-        let requests = resources.requests.get_or_insert_default();
+        let requests = child(resources, "requests");
         if !requests.contains_key(name) {
-            requests.insert(name.to_string(), limit);
+            requests.insert(name.to_owned(), limit);
             changed = true;
         }
     }
@@ -77,70 +75,94 @@ fn request_what_is_limited(resources: &mut ResourceRequirements, class: Priority
 #[error("failed to get current extended resource spec, err: {}", .0.reason())]
 pub struct BrokenRecord(pub AnnotationError);
 
-/// Records the batch amounts of a pod's containers in an annotation. Says whether it changed.
+/// Which amounts the record holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recorded {
+    #[default]
+    Batch,
+    /// Gate ExtendedResourceSpecMid: as upstream writes it, with mid amounts beside the batch ones.
+    BatchAndMid,
+}
+
+impl Recorded {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Recorded::Batch => &[BATCH_CPU, BATCH_MEMORY],
+            Recorded::BatchAndMid => &[BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY],
+        }
+    }
+}
+
+/// Records the extended amounts of a pod's containers in an annotation. Says whether it changed.
 ///
-/// A stale record on a pod without batch amounts becomes the empty one; an absent one stays absent.
-pub fn record_extended(pod: &mut Pod) -> Result<bool, BrokenRecord> {
-    let wanted = extended_resource_spec(pod);
-    let stored: Option<ExtendedResourceSpec> =
-        read(pod.metadata.annotations.as_ref()).map_err(BrokenRecord)?;
+/// A stale record on a pod without such amounts becomes the empty one; an absent one stays absent.
+pub fn record_extended(pod: &mut Value, what: Recorded) -> Result<bool, BrokenRecord> {
+    let wanted = extended_resource_spec(pod, what);
+    let key = ExtendedResourceSpec::KEY;
+    let stored = pod.pointer("/metadata/annotations").and_then(|texts| texts.get(key)).and_then(Value::as_str);
+    let stored: Option<ExtendedResourceSpec> = match stored {
+        Some(text) => read_text(key, text).map_err(BrokenRecord)?,
+        None => None,
+    };
     if stored.unwrap_or_default() == wanted {
         return Ok(false);
     }
-    write(pod.metadata.annotations.get_or_insert_default(), &wanted);
+    texts(pod, "annotations").insert(key.to_owned(), Value::String(wanted.text()));
     Ok(true)
 }
 
-/// The batch amounts of a pod's normal containers.
-pub fn extended_resource_spec(pod: &Pod) -> ExtendedResourceSpec {
-    let batch = |list: Option<&WireList>| -> ResourceList {
-        let mut list = resource_list(list);
-        list.retain(|name, _| name == BATCH_CPU || name == BATCH_MEMORY);
-        list
+/// The extended amounts of a pod's normal containers.
+pub fn extended_resource_spec(pod: &Value, what: Recorded) -> ExtendedResourceSpec {
+    let side = |container: &Object, side: &str| -> ResourceList {
+        let list = container.get("resources").and_then(|resources| resources.get(side)?.as_object());
+        let amounts = what.names().iter().filter_map(|name| Some(((*name).to_owned(), amount(list?, name)?)));
+        amounts.collect()
     };
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers).filter_map(|container| {
-        let resources = container.resources.as_ref()?;
+    let containers = containers(pod, "containers").filter_map(|container| {
         let record = ExtendedResourceContainer {
-            limits: batch(resources.limits.as_ref()),
-            requests: batch(resources.requests.as_ref()),
+            limits: side(container, "limits"),
+            requests: side(container, "requests"),
         };
-        (record != ExtendedResourceContainer::default()).then(|| (container.name.clone(), record))
+        let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
+        (record != ExtendedResourceContainer::default()).then(|| (name.to_owned(), record))
     });
     ExtendedResourceSpec { containers: containers.collect() }
 }
 
 /// Spells out the GPU shorthand of normal containers and states on how many GPUs a share lies.
 /// Says whether it changed anything.
-pub fn spell_out_gpu(pod: &mut Pod) -> bool {
+pub fn spell_out_gpu(pod: &mut Value) -> bool {
     let mut changed = false;
-    for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
-        changed |= spell_out_container(container);
+    for container in containers_mut(pod, "containers") {
+        if let Some(Value::Object(resources)) = container.get_mut("resources") {
+            changed |= spell_out_container(resources);
+        }
     }
     changed
 }
 
 /// Differs: amounts may stand in requests or limits alone, upstream panics there (api 11, item 22).
-fn spell_out_container(container: &mut Container) -> bool {
-    let Some(resources) = &mut container.resources else { return false };
+fn spell_out_container(resources: &mut Object) -> bool {
     let known = [GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED];
-    if !known.iter().any(|name| amount(resources, name).is_some()) {
+    if !known.iter().any(|name| asked(resources, name).is_some()) {
         return false;
     }
     let mut changed = false;
-    if let Some(gpu) = amount(resources, GPU) {
+    if let Some(gpu) = asked(resources, GPU) {
         let gpu = Quantity::from_value(gpu.value(), Family::DecimalSi);
-        for list in both(resources) {
+        for side in ["requests", "limits"] {
+            let list = child(resources, side);
             list.remove(GPU);
-            list.insert(GPU_CORE.to_string(), gpu.into());
-            list.insert(GPU_MEMORY_RATIO.to_string(), gpu.into());
+            set(list, GPU_CORE, gpu);
+            set(list, GPU_MEMORY_RATIO, gpu);
         }
         changed = true;
     }
-    if amount(resources, GPU_SHARED).is_none() {
-        let percent = amount(resources, GPU_MEMORY_RATIO).or_else(|| amount(resources, GPU_CORE));
+    if asked(resources, GPU_SHARED).is_none() {
+        let percent = asked(resources, GPU_MEMORY_RATIO).or_else(|| asked(resources, GPU_CORE));
         let shared = percent.map_or(1, |percent| gpus_shared(percent.value()));
-        for list in both(resources) {
-            list.insert(GPU_SHARED.to_string(), Quantity::from_value(shared, Family::DecimalSi).into());
+        for side in ["requests", "limits"] {
+            set(child(resources, side), GPU_SHARED, Quantity::from_value(shared, Family::DecimalSi));
         }
         changed = true;
     }
@@ -153,14 +175,18 @@ fn gpus_shared(percent: i64) -> i64 {
 }
 
 /// The requested amount, else the limit.
-fn amount(resources: &ResourceRequirements, name: &str) -> Option<Quantity> {
-    let of = |list: &Option<WireList>| Quantity::try_from(list.as_ref()?.get(name)?).ok();
-    of(&resources.requests).or_else(|| of(&resources.limits))
+fn asked(resources: &Object, name: &str) -> Option<Quantity> {
+    let of = |side: &str| amount(resources.get(side)?.as_object()?, name);
+    of("requests").or_else(|| of("limits"))
 }
 
-/// Requests and limits, made when missing.
-fn both(resources: &mut ResourceRequirements) -> [&mut WireList; 2] {
-    [resources.requests.get_or_insert_default(), resources.limits.get_or_insert_default()]
+/// An amount of a list; one that cannot be read is left alone, as if it were another resource.
+fn amount(list: &Object, name: &str) -> Option<Quantity> {
+    Quantity::deserialize(list.get(name)?).ok()
+}
+
+fn set(list: &mut Object, name: &str, amount: Quantity) {
+    list.insert(name.to_owned(), Value::String(amount.to_string()));
 }
 
 #[cfg(test)]

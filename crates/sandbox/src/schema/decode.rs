@@ -6,6 +6,7 @@
 
 mod visitor;
 
+use koord_api::gojson::syntax_error;
 use serde_json::{Map, Value};
 
 use super::fault::quote;
@@ -89,19 +90,6 @@ fn coerce(mut value: Value, schema: &Schema) -> Result<(Value, Vec<String>), Dec
 pub fn decode_value(value: &Value, schema: &Schema, go_name: &str) -> Result<Decoded, DecodeError> {
     visitor::run(value, Some(schema), go_name)
         .unwrap_or_else(|error| Err(DecodeError::Syntax(error.to_string())))
-}
-
-/// Go's words for a text that is not JSON.
-pub fn syntax_error(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    match koord_api::gojson::parse(&text) {
-        Ok(_) => "invalid UTF-8 in string literal".to_owned(),
-        Err(error) => {
-            // The place stands behind Go's own text.
-            let text = error.to_string();
-            text.split(" (at byte ").next().unwrap_or_default().to_owned()
-        }
-    }
 }
 
 /// Adds the fields that Go writes even when they are empty.

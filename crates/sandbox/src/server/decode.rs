@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use koord_api::gojson::syntax_error;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use serde_saphyr::DuplicateKeyPolicy;
@@ -10,7 +11,7 @@ use serde_saphyr::DuplicateKeyPolicy;
 use super::api::FieldValidation;
 use crate::kinds::{FieldError, Kind, Path, quote};
 use crate::schema::decode::{
-    DecodeError, complete, decode, decode_untyped, decode_value, strict_error, syntax_error,
+    DecodeError, complete, decode, decode_untyped, decode_value, strict_error,
 };
 use crate::schema::{Schema, builtin};
 use crate::status::ApiError;

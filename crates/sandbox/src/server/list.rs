@@ -214,7 +214,7 @@ fn decode_continue(token: &str) -> Result<(String, Option<u64>), ApiError> {
     let bad =
         |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid{why}"));
     let bytes = LENIENT.decode(token).map_err(|e| bad(&format!(": {e}")))?;
-    let syntax = |_| bad(&format!(": {}", crate::schema::decode::syntax_error(&bytes)));
+    let syntax = |_| bad(&format!(": {}", koord_api::gojson::syntax_error(&bytes)));
     let token: Value = serde_json::from_slice(&bytes).map_err(syntax)?;
     if token["v"] != "meta.k8s.io/v1" {
         let found = token["v"].as_str().unwrap_or("");

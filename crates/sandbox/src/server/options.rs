@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use koord_api::gojson::syntax_error;
 use serde_json::Value;
 
 use super::api::{FieldValidation, User, WriteOptions};
@@ -12,7 +13,7 @@ use super::list::ListOptions;
 use crate::kinds::{FieldError, Path, meta, quote};
 use crate::patch::managed::manager_name;
 use crate::schema::builtin;
-use crate::schema::decode::{decode, syntax_error};
+use crate::schema::decode::decode;
 use crate::status::ApiError;
 
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";

@@ -1,7 +1,29 @@
+use k8s_openapi::api::core::v1::{Container, Pod};
+
 use super::*;
 use crate::keys::pod::annotation::EXTENDED_RESOURCE_SPEC;
 use crate::pod::annotation;
+use crate::priority::class_with_default;
 use crate::pod::sketch::{Amounts, Sketch, pod};
+
+type WireList =
+    std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
+
+/// Changes the tree of a pod that is written as a typed one.
+fn on_tree<T>(pod: &mut Pod, change: impl FnOnce(&mut Value) -> T) -> T {
+    let mut tree = serde_json::to_value(&*pod).unwrap();
+    let result = change(&mut tree);
+    *pod = serde_json::from_value(tree).unwrap();
+    result
+}
+
+fn translate_own(pod: &mut Pod) -> bool {
+    class_with_default(pod).is_some_and(|class| on_tree(pod, |tree| translate(tree, class)))
+}
+
+fn record(pod: &mut Pod) -> Result<bool, BrokenRecord> {
+    on_tree(pod, |tree| record_extended(tree, Recorded::Batch))
+}
 
 /// Requests and limits of a container.
 fn lists(container: &Container) -> (String, String) {
@@ -21,7 +43,7 @@ fn first(pod: &Pod) -> (String, String) {
 fn translated(pod: Pod) -> (String, String) {
     let mut pod = pod;
     let before = pod.clone();
-    assert_eq!(translate(&mut pod), pod != before);
+    assert_eq!(translate_own(&mut pod), pod != before);
     first(&pod)
 }
 
@@ -70,7 +92,7 @@ fn init_containers_and_overhead() {
         .priority(5500)
         .init(&[], &[("cpu", "3"), ("memory", "1Gi")])
         .overhead(&[("cpu", "250m"), ("memory", "64Mi")]);
-    assert!(translate(&mut pod));
+    assert!(translate_own(&mut pod));
     let spec = pod.spec.as_ref().unwrap();
     let both = "batch-cpu=3k batch-memory=1Gi".to_string();
     assert_eq!(lists(&spec.init_containers.as_ref().unwrap()[0]), (both.clone(), both), "api#10.106");
@@ -78,7 +100,12 @@ fn init_containers_and_overhead() {
     assert_eq!(overhead["kubernetes.io/batch-cpu"].0, "250", "api#10.106");
     assert_eq!(overhead["kubernetes.io/batch-memory"].0, "64Mi", "api#10.106");
     assert_eq!(overhead.len(), 2, "api#10.106");
-    assert_eq!(extended_resource_spec(&pod), ExtendedResourceSpec::default(), "api#10.106");
+    let tree = serde_json::to_value(&pod).unwrap();
+    assert_eq!(
+        extended_resource_spec(&tree, Recorded::BatchAndMid),
+        ExtendedResourceSpec::default(),
+        "api#10.106"
+    );
 }
 
 #[test]
@@ -86,19 +113,25 @@ fn record_for_the_node() {
     let batch: Amounts<'_> = &[("kubernetes.io/batch-cpu", "1k"), ("kubernetes.io/mid-cpu", "5")];
     let mut given = pod().container(batch, batch).container(&[("cpu", "1")], &[]);
     let want = r#"{"containers":{"c1":{"limits":{"kubernetes.io/batch-cpu":"1k"},"requests":{"kubernetes.io/batch-cpu":"1k"}}}}"#;
-    assert_eq!(record_extended(&mut given), Ok(true), "api#10.29");
+    assert_eq!(record(&mut given), Ok(true), "api#10.29");
     assert_eq!(annotation(&given, EXTENDED_RESOURCE_SPEC), Some(want), "api#10.29");
-    assert_eq!(record_extended(&mut given), Ok(false), "the second time nothing changes");
+    assert_eq!(record(&mut given), Ok(false), "the second time nothing changes");
+
+    let mut with_mid = given.clone();
+    let record_mid = |tree: &mut Value| record_extended(tree, Recorded::BatchAndMid);
+    assert_eq!(on_tree(&mut with_mid, record_mid), Ok(true), "manager#26.DB-8");
+    let both = r#"{"containers":{"c1":{"limits":{"kubernetes.io/batch-cpu":"1k","kubernetes.io/mid-cpu":"5"},"requests":{"kubernetes.io/batch-cpu":"1k","kubernetes.io/mid-cpu":"5"}}}}"#;
+    assert_eq!(annotation(&with_mid, EXTENDED_RESOURCE_SPEC), Some(both), "manager#26.DB-8");
 
     let mut stale = pod().annotation(EXTENDED_RESOURCE_SPEC, want);
-    assert_eq!(record_extended(&mut stale), Ok(true), "api#10.116");
+    assert_eq!(record(&mut stale), Ok(true), "api#10.116");
     assert_eq!(annotation(&stale, EXTENDED_RESOURCE_SPEC), Some("{}"), "api#10.116");
     let mut broken = pod().annotation(EXTENDED_RESOURCE_SPEC, "{");
-    let error = record_extended(&mut broken).unwrap_err().to_string();
+    let error = record(&mut broken).unwrap_err().to_string();
     let want = "failed to get current extended resource spec, err: unexpected end of JSON input";
     assert_eq!(error, want, "api#10.116");
     let mut absent = pod();
-    assert_eq!(record_extended(&mut absent), Ok(false), "api#10.116");
+    assert_eq!(record(&mut absent), Ok(false), "api#10.116");
     assert_eq!(annotation(&absent, EXTENDED_RESOURCE_SPEC), None, "api#10.116");
 }
 
@@ -107,7 +140,7 @@ fn gpu_spelt_out() {
     let gpu = |requests: Amounts<'_>, limits: Amounts<'_>| {
         let mut pod = pod().container(requests, limits);
         let before = pod.clone();
-        assert_eq!(spell_out_gpu(&mut pod), pod != before);
+        assert_eq!(on_tree(&mut pod, spell_out_gpu), pod != before);
         first(&pod)
     };
     let twice = |text: &str| (text.to_string(), text.to_string());

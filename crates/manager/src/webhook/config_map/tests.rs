@@ -162,7 +162,7 @@ fn pairs_of_fields() {
     for (key, document) in [
         (THRESHOLD, cluster(r#""memoryEvictThresholdPercent":70"#)),
         (QOS, be(r#""catRangeEndPercent":30"#)),
-        (THRESHOLD, cluster(r#""cpuEvictBESatisfactionLowerPercent":35"#)),
+        (THRESHOLD, cluster(r#""cpuEvictBESatisfactionLowerPercent":60"#)),
     ] {
         assert_eq!(create(&[(key, &document)]), "", "manager#20.K19 manager#26.DB-14 {document}");
     }

@@ -164,7 +164,7 @@ fn docker(secret: &Value, key: &str, data: &Path<'_>, out: &mut Faults) {
         Ok(other) => {
             format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", noun(&other))
         }
-        Err(_) => crate::schema::decode::syntax_error(&bytes),
+        Err(_) => koord_api::gojson::syntax_error(&bytes),
     };
     out.push(FieldError::invalid(&data.key(key), "<secret contents redacted>", fault));
 }

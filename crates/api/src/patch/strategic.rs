@@ -1,29 +1,29 @@
 //! Strategic merge patch: lists are merged by key, and directives say what else to do.
 //!
-//! Which lists merge, and by which key, is in the `Schema` of the built-in type; custom resources
-//! have no strategic merge. Directives: `$patch: replace|delete`, `$retainKeys`,
+//! Which lists merge, and by which key, is the `Shape` of the built-in type; custom resources have no
+//! strategic merge. Directives: `$patch: replace|delete`, `$retainKeys`,
 //! `$setElementOrder/field` and `$deleteFromPrimitiveList/field`.
 
 mod order;
+pub mod pod;
 
 use serde_json::{Map, Value};
 
 use super::PatchError;
 use super::json::type_name;
-use crate::schema::Schema;
-use crate::schema::decode::syntax_error;
+use crate::gojson::syntax_error;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
 const SET_ORDER: &str = "$setElementOrder";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 
-/// Reads a patch and applies it to an object of the type `schema`.
-pub fn apply(document: Value, patch: &[u8], schema: &Schema) -> Result<Value, PatchError> {
+/// Reads a patch and applies it to an object of the type `shape`.
+pub fn apply<S: Shape>(document: Value, patch: &[u8], shape: &S) -> Result<Value, PatchError> {
     let value: Value =
         serde_json::from_slice(patch).map_err(|_| PatchError::Malformed(syntax_error(patch)))?;
     match value {
-        Value::Object(patch) => apply_fields(document, patch, schema),
+        Value::Object(patch) => apply_fields(document, patch, shape),
         Value::Null => Ok(document),
         other => Err(PatchError::Malformed(format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
@@ -33,26 +33,40 @@ pub fn apply(document: Value, patch: &[u8], schema: &Schema) -> Result<Value, Pa
 }
 
 /// Applies a patch that is already a tree.
-pub fn apply_fields(
+pub fn apply_fields<S: Shape>(
     document: Value,
     patch: Map<String, Value>,
-    schema: &Schema,
+    shape: &S,
 ) -> Result<Value, PatchError> {
     let fields = match document {
         Value::Object(fields) => fields,
         _ => Map::new(),
     };
-    merge_map(fields, patch, Some(schema)).map(Value::Object)
+    merge_map(fields, patch, Some(shape)).map(Value::Object)
+}
+
+/// What a merge has to know of a type, field by field.
+pub trait Shape {
+    /// A field of the object, or any value of the map.
+    fn field(&self, name: &str) -> Option<&Self>;
+    /// What the list holds.
+    fn items(&self) -> Option<&Self>;
+    /// Elements of the list are merged; else the list is replaced.
+    fn merges(&self) -> bool;
+    /// The object is replaced; else it is merged.
+    fn replaces(&self) -> bool;
+    /// The field that tells elements apart; empty for scalars.
+    fn merge_key(&self) -> &str;
 }
 
 fn unexpected(text: impl Into<String>) -> PatchError {
     PatchError::Unexpected(text.into())
 }
 
-fn merge_map(
+fn merge_map<S: Shape>(
     mut original: Map<String, Value>,
     mut patch: Map<String, Value>,
-    schema: Option<&Schema>,
+    shape: Option<&S>,
 ) -> Result<Map<String, Value>, PatchError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
@@ -65,7 +79,7 @@ fn merge_map(
         };
     }
     retain_keys(&mut original, &mut patch)?;
-    order::set_orders(&mut original, &mut patch, schema)?;
+    order::set_orders(&mut original, &mut patch, shape)?;
     for (key, value) in patch {
         let deletes = key.starts_with(DELETE_FROM);
         let key = match deletes {
@@ -76,22 +90,22 @@ fn merge_map(
             original.remove(&key);
             continue;
         }
-        merge_field(&mut original, key, value, deletes, schema)?;
+        merge_field(&mut original, key, value, deletes, shape)?;
     }
     Ok(original)
 }
 
-fn merge_field(
+fn merge_field<S: Shape>(
     original: &mut Map<String, Value>,
     key: String,
     value: Value,
     deletes: bool,
-    schema: Option<&Schema>,
+    shape: Option<&S>,
 ) -> Result<(), PatchError> {
-    let below = schema.map(Schema::resolve).and_then(|schema| schema.field(&key));
+    let below = shape.and_then(|shape| shape.field(&key));
     let merged = match (original.remove(&key), value) {
         (Some(Value::Object(old)), Value::Object(new)) => {
-            Some(match below.is_some_and(|b| b.patch.replace) {
+            Some(match below.is_some_and(Shape::replaces) {
                 true => Value::Object(new),
                 false => Value::Object(merge_map(old, new, below)?),
             })
@@ -146,21 +160,21 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>
 ///
 /// `original` is left as the API server leaves its own copy: elements that go make room for those
 /// that come, and this, not the list as it was, then decides where server-only elements stand.
-fn merge_list(
+fn merge_list<S: Shape>(
     original: &mut [Value],
     patch: Vec<Value>,
     deletes: bool,
-    schema: Option<&Schema>,
+    shape: Option<&S>,
 ) -> Result<Vec<Value>, PatchError> {
-    let merges = schema.is_some_and(|schema| schema.patch.merge);
+    let merges = shape.is_some_and(Shape::merges);
     if !merges && !deletes {
         return Ok(patch);
     }
     if original.is_empty() && patch.is_empty() {
         return Ok(Vec::new());
     }
-    let key = schema.map(|schema| schema.patch.key.as_str()).unwrap_or_default();
-    let items = schema.and_then(|schema| schema.resolve().items.as_deref());
+    let key = shape.map(Shape::merge_key).unwrap_or_default();
+    let items = shape.and_then(Shape::items);
     if !is_list_of_maps(original, &patch)? {
         if deletes {
             return Ok(original.iter().filter(|item| !patch.contains(item)).cloned().collect());
@@ -234,11 +248,11 @@ fn special_elements(
 
 /// Merges the patch's elements into those with the same key; returns those that were new, and
 /// where they went.
-fn merge_elements(
+fn merge_elements<S: Shape>(
     original: &mut Vec<Value>,
     patch: &[Value],
     key: &str,
-    schema: Option<&Schema>,
+    shape: Option<&S>,
 ) -> Result<Vec<(usize, Value)>, PatchError> {
     let mut new = Vec::new();
     for element in patch {
@@ -250,7 +264,7 @@ fn merge_elements(
                     Value::Object(old) => old,
                     _ => Map::new(),
                 };
-                original[place] = Value::Object(merge_map(old, patch.clone(), schema)?);
+                original[place] = Value::Object(merge_map(old, patch.clone(), shape)?);
             }
             _ => {
                 new.push((original.len(), element.clone()));

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::PatchError;
 use super::json::type_name;
-use crate::schema::decode::syntax_error;
+use crate::gojson::syntax_error;
 
 /// Reads a patch and applies it.
 pub fn apply(document: Value, patch: &[u8]) -> Result<Value, PatchError> {

@@ -3,24 +3,23 @@
 use serde_json::{Map, Value};
 
 use super::{
-    PatchError, SET_ORDER, directive_target, merge_list, no_merge_key, print_list, strip_directives,
+    PatchError, SET_ORDER, Shape, directive_target, merge_list, no_merge_key, print_list, strip_directives,
     unexpected,
 };
 use crate::patch::json::type_name;
-use crate::schema::Schema;
 
 /// Merges the lists that a `$setElementOrder` speaks of, and takes both out of the patch.
-pub(super) fn set_orders(
+pub(super) fn set_orders<S: Shape>(
     original: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
-    schema: Option<&Schema>,
+    shape: Option<&S>,
 ) -> Result<(), PatchError> {
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
         let order = list(patch.remove(&directive).unwrap_or_default())?;
         let field = directive_target(&directive, SET_ORDER)?;
-        let below = schema.map(Schema::resolve).and_then(|schema| schema.field(field));
-        let key = below.map(|below| below.patch.key.as_str()).unwrap_or_default();
+        let below = shape.and_then(|shape| shape.field(field));
+        let key = below.map(Shape::merge_key).unwrap_or_default();
         let old = original.get(field).cloned().map(list).transpose()?;
         let new = patch.get(field).cloned().map(list).transpose()?;
         check_order(new.as_deref().unwrap_or_default(), &order, key)?;

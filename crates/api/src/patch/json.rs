@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::PatchError;
-use crate::schema::decode::syntax_error;
+use crate::gojson::syntax_error;
 
 /// Operations one patch may hold.
 const OPERATIONS_MAX: usize = 10_000;

@@ -1,14 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::schema::builtin;
-
-fn pod() -> &'static Schema {
-    builtin::by_name("io.k8s.api.core.v1.Pod").unwrap()
-}
+use super::pod::POD;
 
 fn run(document: Value, patch: Value) -> Result<Value, PatchError> {
-    apply(document, patch.to_string().as_bytes(), pod())
+    apply(document, patch.to_string().as_bytes(), &POD)
 }
 
 fn containers(containers: Value) -> Value {
