@@ -104,12 +104,10 @@ fn merge_field<S: Shape>(
 ) -> Result<(), PatchError> {
     let below = shape.and_then(|shape| shape.field(&key));
     let merged = match (original.remove(&key), value) {
-        (Some(Value::Object(old)), Value::Object(new)) => {
-            Some(match below.is_some_and(Shape::replaces) {
-                true => Value::Object(new),
-                false => Value::Object(merge_map(old, new, below)?),
-            })
-        }
+        (Some(Value::Object(old)), Value::Object(new)) => Some(match below.is_some_and(Shape::replaces) {
+            true => Value::Object(new),
+            false => Value::Object(merge_map(old, new, below)?),
+        }),
         (Some(Value::Array(mut old)), Value::Array(new)) => {
             Some(Value::Array(merge_list(&mut old, new, deletes, below)?))
         }

@@ -49,7 +49,8 @@ mod tests {
     use super::*;
 
     fn required(pod: &Value) -> &Value {
-        let path = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+        let path =
+            "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
         pod.pointer(path).unwrap_or(&Value::Null)
     }
 
@@ -83,7 +84,9 @@ mod tests {
             (
                 "manager#15.4.T3",
                 pick(),
-                with(json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]})),
+                with(
+                    json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}),
+                ),
                 json!([{"matchExpressions": [pool]}]),
             ),
             (

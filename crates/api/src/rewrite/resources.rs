@@ -99,7 +99,8 @@ impl Recorded {
 pub fn record_extended(pod: &mut Value, what: Recorded) -> Result<bool, BrokenRecord> {
     let wanted = extended_resource_spec(pod, what);
     let key = ExtendedResourceSpec::KEY;
-    let stored = pod.pointer("/metadata/annotations").and_then(|texts| texts.get(key)).and_then(Value::as_str);
+    let stored =
+        pod.pointer("/metadata/annotations").and_then(|texts| texts.get(key)).and_then(Value::as_str);
     let stored: Option<ExtendedResourceSpec> = match stored {
         Some(text) => read_text(key, text).map_err(BrokenRecord)?,
         None => None,

@@ -99,9 +99,8 @@ fn hide(mark: Mark, later: &[(&Profile, Vec<Mark>)]) -> Mark {
     if mark.seen == Seen::Same {
         return mark;
     }
-    let sets_too = |marks: &Vec<Mark>| {
-        marks.iter().any(|other| other.field == mark.field && other.seen == Seen::Same)
-    };
+    let sets_too =
+        |marks: &Vec<Mark>| marks.iter().any(|other| other.field == mark.field && other.seen == Seen::Same);
     match later.iter().find(|(_, marks)| sets_too(marks)) {
         Some((profile, _)) => Mark { seen: Seen::SetBy(profile.name().to_owned()), ..mark },
         None => mark,

@@ -1,6 +1,6 @@
 //! Who may bind pods to nodes (gate BindingAdmissionWebhook). Spec: manager 22.
 //!
-//! Pure. The pod is looked at last, and only when its binding would otherwise be refused: [`BindingRules::without_pod`]
+//! Pure. The pod is looked at last, and only when its binding would otherwise be refused: [`BindingRules::on_request`]
 //! first, then [`BindingRules::with_pod`].
 
 use std::collections::BTreeSet;
@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::denial::Denial;
+use super::review::{Operation, Request};
 
 /// `--binding-admission-*`, read once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,9 +75,7 @@ impl Decision {
 
     pub fn answer(self) -> Result<(), Denial> {
         match self {
-            Decision::Denied => {
-                Err(Denial::forbidden("binding denied: username is not in the allowed list"))
-            }
+            Decision::Denied => Err(Denial::forbidden("binding denied: username is not in the allowed list")),
             _ => Ok(()),
         }
     }
@@ -99,8 +98,19 @@ impl BindingRules {
         }
     }
 
+    /// The decision on a request where the pod need not be known.
+    pub fn on_request(&self, is_gate_on: bool, request: &Request) -> Option<Decision> {
+        let is_binding = request.resource.resource == "pods"
+            && request.sub_resource == "binding"
+            && request.operation == Operation::Create;
+        if !is_binding {
+            return Some(Decision::Unchecked);
+        }
+        self.without_pod(is_gate_on, &request.user.username, &request.namespace)
+    }
+
     /// The decision where the pod need not be known. A name is allowed when it contains one of the listed texts.
-    pub fn without_pod(&self, is_gate_on: bool, user: &str, namespace: &str) -> Option<Decision> {
+    fn without_pod(&self, is_gate_on: bool, user: &str, namespace: &str) -> Option<Decision> {
         if !is_gate_on || self.users.is_empty() {
             return Some(Decision::Unchecked);
         }
@@ -211,16 +221,38 @@ mod tests {
                 rules.without_pod(true, user, namespace).unwrap_or_else(|| rules.with_pod(pod.as_ref()));
             assert_eq!(got, want, "{name}");
             assert_eq!(got.answer().is_err(), got == Decision::Denied, "{name}");
-            assert_eq!(rules.without_pod(false, user, namespace), Some(Decision::Unchecked), "{name}: gate off");
+            assert_eq!(
+                rules.without_pod(false, user, namespace),
+                Some(Decision::Unchecked),
+                "{name}: gate off"
+            );
         }
         let denial = Decision::Denied.answer().unwrap_err();
-        assert_eq!((denial.code, denial.message.as_str()), (403, "binding denied: username is not in the allowed list"));
+        assert_eq!(
+            (denial.code, denial.message.as_str()),
+            (403, "binding denied: username is not in the allowed list")
+        );
+    }
+
+    #[test]
+    fn only_bindings_are_looked_at() {
+        let rules = BindingRules::new(&flags());
+        let mut request =
+            Request { sub_resource: "binding".into(), namespace: "a".into(), ..Request::default() };
+        request.resource.resource = "pods".into();
+        assert_eq!(rules.on_request(true, &request), None);
+        assert_eq!(rules.on_request(false, &request), Some(Decision::Unchecked));
+        let eviction = Request { sub_resource: "eviction".into(), ..request.clone() };
+        assert_eq!(rules.on_request(true, &eviction), Some(Decision::Unchecked));
+        let update = Request { operation: Operation::Update, ..request };
+        assert_eq!(rules.on_request(true, &update), Some(Decision::Unchecked));
     }
 
     #[test]
     fn what_is_counted() {
         use Decision::*;
-        let all = [AllowedUserName, ExcludedNamespace, OutOfScope, BypassLabel, BypassAnnotation, DryRun, Denied];
+        let all =
+            [AllowedUserName, ExcludedNamespace, OutOfScope, BypassLabel, BypassAnnotation, DryRun, Denied];
         let labels: BTreeSet<_> = all.iter().filter_map(|decision| decision.metric()).collect();
         assert_eq!(labels.len(), all.len());
         assert_eq!((Unchecked.metric(), PodUnknown.metric()), (None, None));

@@ -5,7 +5,53 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use koord_api::slo::admission::{self, NodeLabels, Options};
 
+use serde::Deserialize;
+use serde_json::Value;
+
 use super::denial::Denial;
+use super::review::{Answer, Operation, Request};
+
+/// Name of the step in metrics.
+const PLUGIN: &str = "SLOConfig";
+
+/// Answers `/validate-configmap`. `nodes` are all nodes of the cluster.
+pub fn answer(
+    request: &Request,
+    nodes: &[NodeLabels<'_>],
+    options: &Options,
+    step: &mut dyn FnMut(&'static str, bool),
+) -> Answer {
+    if request.resource.resource != "configmaps" || !request.sub_resource.is_empty() {
+        return Answer::allow();
+    }
+    let judged = judged(request, nodes, options);
+    step(PLUGIN, judged.is_ok());
+    judged.into()
+}
+
+fn judged(request: &Request, nodes: &[NodeLabels<'_>], options: &Options) -> Result<(), Denial> {
+    let namespace = &request.namespace;
+    let old = match request.operation {
+        Operation::Create => None,
+        Operation::Update => Some(decode(&request.old_object)?),
+        Operation::Delete => {
+            if !request.old_object.is_null() && is_ours(&decode(&request.old_object)?, namespace, options) {
+                tracing::warn!(
+                    user = request.user.username,
+                    "slo-controller-config is deleted; defaults apply"
+                );
+            }
+            return Ok(());
+        }
+        Operation::Connect => return Ok(()),
+    };
+    validate(old.as_ref(), &decode(&request.object)?, namespace, nodes, options)
+}
+
+fn decode(object: &Value) -> Result<ConfigMap, Denial> {
+    ConfigMap::deserialize(object)
+        .map_err(|error| Denial::bad_request(format!("the object is no ConfigMap: {error}")))
+}
 
 /// Judges the new state of a ConfigMap; `old` is none on create. ConfigMaps other than the one that `options` name are
 /// nobody's business here. Deletions are never refused and need no call.

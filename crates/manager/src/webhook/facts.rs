@@ -154,8 +154,10 @@ mod tests {
         ]))
         .unwrap();
         let profile = |tree: &str, selector: Value| -> ElasticQuotaProfile {
-            serde_json::from_value(json!({"metadata": {"labels": {TREE_ID: tree}}, "spec": {"nodeSelector": selector}}))
-                .unwrap()
+            serde_json::from_value(
+                json!({"metadata": {"labels": {TREE_ID: tree}}, "spec": {"nodeSelector": selector}}),
+            )
+            .unwrap()
         };
         let profiles = [
             profile("t1", json!({"matchLabels": {"pool": "a"}})),

@@ -43,12 +43,7 @@ impl Handler {
     /// A handler that panics lets the request through as it is: a bug of ours must not keep a cluster from starting
     /// pods. For the same reason a fault that is not the user's (a code from 500 on) does not refuse anything in a
     /// namespace that Kubernetes or we ourselves live in.
-    pub async fn answer(
-        &self,
-        request: &Arc<Request>,
-        facts: &Arc<Facts>,
-        aside: &mut Aside<'_>,
-    ) -> Answer {
+    pub async fn answer(&self, request: &Arc<Request>, facts: &Arc<Facts>, aside: &mut Aside<'_>) -> Answer {
         let answer = match self {
             Handler::Now(decide) => catch_unwind(AssertUnwindSafe(|| decide(request, facts, aside))),
             Handler::Later(decide) => {
@@ -99,7 +94,10 @@ mod tests {
     fn nothing_of_ours_locks_a_cluster_out() {
         let refuse = |code: u16| {
             let denial = move || Answer::from(Err(Denial { code, message: "no".into() }));
-            [Handler::now(move |_, _, _| denial()), Handler::later(move |_, _| Box::pin(async move { denial() }))]
+            [
+                Handler::now(move |_, _, _| denial()),
+                Handler::later(move |_, _| Box::pin(async move { denial() })),
+            ]
         };
         for (code, namespace, allowed) in [
             (500, "shop", false),
@@ -113,7 +111,8 @@ mod tests {
                 assert_eq!(answer.warnings.len(), usize::from(allowed));
             }
         }
-        let bugs = [Handler::now(|_, _, _| panic!("bug")), Handler::later(|_, _| Box::pin(async { panic!("bug") }))];
+        let bugs =
+            [Handler::now(|_, _, _| panic!("bug")), Handler::later(|_, _| Box::pin(async { panic!("bug") }))];
         for bug in bugs {
             assert_eq!(answered(&bug, "shop"), Answer::allow());
         }

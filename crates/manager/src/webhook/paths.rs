@@ -288,12 +288,19 @@ mod tests {
             update["objectSelector"]["matchExpressions"][0]["key"],
             json!("pod.koordinator.sh/mutating-update")
         );
-        assert_eq!(update["clientConfig"]["service"], json!({"namespace": "ns", "name": "svc", "path": "/mutate-pod"}));
+        assert_eq!(
+            update["clientConfig"]["service"],
+            json!({"namespace": "ns", "name": "svc", "path": "/mutate-pod"})
+        );
         let validating = installed(Side::Validating, "v", "ns", "svc");
         for webhook in validating["webhooks"].as_array().unwrap() {
             assert_eq!(webhook["admissionReviewVersions"], json!(["v1", "v1beta1"]));
             let fails = webhook["failurePolicy"] == json!("Fail");
-            assert_eq!(fails, webhook["name"] == json!("vconfigmap.koordinator.sh"), "nothing else can lock out");
+            assert_eq!(
+                fails,
+                webhook["name"] == json!("vconfigmap.koordinator.sh"),
+                "nothing else can lock out"
+            );
         }
         assert!(update["namespaceSelector"].is_object(), "manager#15.2.P13");
     }

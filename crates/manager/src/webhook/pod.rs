@@ -59,8 +59,7 @@ fn create(request: &Request, facts: &Facts, aside: &mut Aside<'_>) -> Answer {
         }
     };
     if !is_on("DisableExtendedResourceSpec") {
-        let what =
-            if is_on("ExtendedResourceSpecMid") { Recorded::BatchAndMid } else { Recorded::Batch };
+        let what = if is_on("ExtendedResourceSpecMid") { Recorded::BatchAndMid } else { Recorded::Batch };
         let recorded = record_extended(&mut pod, what);
         (aside.step)(RECORD, recorded.is_ok());
         if let Err(error) = recorded {

@@ -1,19 +1,24 @@
 //! Whether a pod may be created or changed. Spec: manager 16.
 //!
 //! Steps in upstream's order, each a pure function; the first fault decides. [`validate`] runs them all and, in between,
-//! counts the pod against its quota, which is the only step that waits and writes.
+//! counts the pod against its quota, which is the only step that waits and writes. A [`PodValidator`] answers requests.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use koord_api::gate::Gates;
 use koord_api::validity::{self, FieldErrors, UpdateOptions};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::denial::Denial;
 use super::enhanced;
+use super::handler::Handler;
 use super::quota::evaluator::{Evaluator, QuotaStore};
 use super::quota::{Ledger, QuotaGates, Topology, charge, membership};
+use super::review::{Answer, Operation, Request, Verdict};
 
 /// The feature gates that the check of pods looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +61,72 @@ impl Review<'_> {
     }
 }
 
+/// Answers `/validate-pod`.
+pub struct PodValidator<S> {
+    pub gates: PodGates,
+    pub topology: Arc<RwLock<Topology>>,
+    pub evaluator: Evaluator<S>,
+    pub rules: enhanced::Keeper,
+    /// Data of the ConfigMap that holds the rules; none when there is no such ConfigMap.
+    pub read_rules: Box<dyn Fn() -> Option<enhanced::Data> + Send + Sync>,
+    pub clock: fn() -> Timestamp,
+}
+
+impl<S: QuotaStore> PodValidator<S> {
+    /// Decides at once, unless pods are counted against quotas.
+    pub fn handler(self: Arc<PodValidator<S>>) -> Handler {
+        if self.gates.quota.admission {
+            return Handler::later(move |request, _| {
+                let this = self.clone();
+                Box::pin(async move { this.answer(&request, &mut |_, _| ()).await })
+            });
+        }
+        Handler::now(move |request, _, aside| {
+            // Nothing is counted, so nothing waits.
+            self.answer(request, &mut aside.step).now_or_never().unwrap_or_else(Answer::allow)
+        })
+    }
+
+    async fn answer(&self, request: &Request, done: &mut impl Done) -> Answer {
+        let is_pod = request.resource.resource == "pods" && request.sub_resource.is_empty();
+        if !is_pod || !matches!(request.operation, Operation::Create | Operation::Update) {
+            return Answer::allow();
+        }
+        let old = match request.operation {
+            Operation::Update => Some(decode(&request.old_object)),
+            _ => None,
+        };
+        let (old, new) = match (old.transpose(), decode(&request.object)) {
+            (Ok(old), Ok(new)) => (old, new),
+            (Err(denial), _) | (_, Err(denial)) => return Err(denial).into(),
+        };
+        let now = (self.clock)();
+        let rules = if self.gates.enhanced {
+            self.rules.rules(now, &self.read_rules, |error| {
+                tracing::warn!(%error, "rules for labels of pods cannot be read, the last ones stay");
+            })
+        } else {
+            Arc::default()
+        };
+        let review = Review {
+            old: old.as_ref(),
+            new: &new,
+            namespace: &request.namespace,
+            is_dry_run: request.is_dry_run,
+        };
+        let judged = validate(review, self.gates, &self.topology, &self.evaluator, &rules, now, done).await;
+        let mut answer = Answer::from(judged);
+        if old.is_none() && answer.verdict == Verdict::Allowed {
+            answer.warnings.extend(validity::combination_warning(&new));
+        }
+        answer
+    }
+}
+
+fn decode(object: &Value) -> Result<Pod, Denial> {
+    Pod::deserialize(object).map_err(|error| Denial::bad_request(format!("the object is no pod: {error}")))
+}
+
 /// Names under which the time of each step is measured. Spec: manager 24.2.
 pub mod plugin {
     pub const RESERVATION: &str = "ClusterReservation";
@@ -67,7 +138,9 @@ pub mod plugin {
 }
 
 /// Told after each step: its name, and whether the pod passed it. Who measures takes the time between two calls.
-pub type Done<'d> = dyn FnMut(&'static str, bool) + Send + 'd;
+pub trait Done: FnMut(&'static str, bool) {}
+
+impl<D: FnMut(&'static str, bool)> Done for D {}
 
 /// All steps over one pod.
 pub async fn validate<S: QuotaStore>(
@@ -77,7 +150,7 @@ pub async fn validate<S: QuotaStore>(
     evaluator: &Evaluator<S>,
     rules: &enhanced::Rules,
     now: Timestamp,
-    done: &mut Done<'_>,
+    done: &mut impl Done,
 ) -> Result<(), Denial> {
     let target = {
         let topology = topology.read().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +182,7 @@ pub fn before_quota(
     review: Review<'_>,
     gates: PodGates,
     ledger: &Ledger,
-    done: &mut Done<'_>,
+    done: &mut impl Done,
 ) -> Result<(), Denial> {
     let Review { old, new, .. } = review;
     told(done, plugin::RESERVATION, answer(validity::check_reserve_pod(old, new)))?;
@@ -127,7 +200,7 @@ pub fn before_quota(
     told(done, plugin::QUOTA_META, membership)
 }
 
-fn told(done: &mut Done<'_>, plugin: &'static str, result: Result<(), Denial>) -> Result<(), Denial> {
+fn told(done: &mut impl Done, plugin: &'static str, result: Result<(), Denial>) -> Result<(), Denial> {
     done(plugin, result.is_ok());
     result
 }

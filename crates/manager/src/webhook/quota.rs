@@ -2,7 +2,8 @@
 //!
 //! [`Topology`] is the tree as this replica knows it. [`fill`] completes a new quota, [`validate`] judges changes with the
 //! rules of `item` (one quota alone) and `tree` (beside parent and children), [`membership`] finds a pod's quota,
-//! [`charge`] and [`evaluator`] count pods against the limit of their quota before they exist.
+//! [`charge`] and [`evaluator`] count pods against the limit of their quota before they exist. [`handlers`] answer
+//! requests, [`watch`] is the cluster's side.
 //! Spec: manager 17, 18.
 
 mod amounts;
@@ -18,6 +19,9 @@ pub mod validate;
 
 pub mod charge;
 pub mod evaluator;
+
+pub mod handlers;
+pub mod watch;
 
 #[cfg(test)]
 pub(crate) mod sketch;

@@ -192,8 +192,7 @@ pub fn decode(body: &[u8]) -> Result<Request, ReviewError> {
         return Err(ReviewError::Version { api_version: review.api_version, kind: review.kind });
     };
     let request = review.request.ok_or(ReviewError::NoRequest)?;
-    let operation =
-        Operation::parse(&request.operation).ok_or(ReviewError::Operation(request.operation))?;
+    let operation = Operation::parse(&request.operation).ok_or(ReviewError::Operation(request.operation))?;
     Ok(Request {
         version,
         uid: request.uid,

@@ -1,7 +1,7 @@
 use serde_json::json;
 
-use super::*;
 use super::pod::POD;
+use super::*;
 
 fn run(document: Value, patch: Value) -> Result<Value, PatchError> {
     apply(document, patch.to_string().as_bytes(), &POD)

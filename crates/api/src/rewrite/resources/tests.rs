@@ -3,11 +3,10 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::*;
 use crate::keys::pod::annotation::EXTENDED_RESOURCE_SPEC;
 use crate::pod::annotation;
-use crate::priority::class_with_default;
 use crate::pod::sketch::{Amounts, Sketch, pod};
+use crate::priority::class_with_default;
 
-type WireList =
-    std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
+type WireList = std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
 
 /// Changes the tree of a pod that is written as a typed one.
 fn on_tree<T>(pod: &mut Pod, change: impl FnOnce(&mut Value) -> T) -> T {

@@ -19,7 +19,7 @@ fn config(documents: &[(&str, &str)]) -> ConfigMap {
     config
 }
 
-fn answer(result: Result<(), Denial>) -> String {
+fn shown(result: Result<(), Denial>) -> String {
     result.err().map_or(String::new(), |denial| {
         assert_eq!(denial.code, 400);
         denial.message
@@ -27,18 +27,18 @@ fn answer(result: Result<(), Denial>) -> String {
 }
 
 fn create(documents: &[(&str, &str)]) -> String {
-    answer(validate(None, &config(documents), "", &[], &Options::default()))
+    shown(validate(None, &config(documents), "", &[], &Options::default()))
 }
 
 fn update(old: &[(&str, &str)], new: &[(&str, &str)]) -> String {
-    answer(validate(Some(&config(old)), &config(new), "", &[], &Options::default()))
+    shown(validate(Some(&config(old)), &config(new), "", &[], &Options::default()))
 }
 
 /// The answer with one node of these labels there.
 fn with_node(document: &str, labels: &[(&str, &str)]) -> String {
     let labels: BTreeMap<_, _> = labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let nodes = [NodeLabels { name: "n1", labels: &labels }];
-    answer(validate(None, &config(&[(COLOCATION, document)]), "", &nodes, &Options::default()))
+    shown(validate(None, &config(&[(COLOCATION, document)]), "", &nodes, &Options::default()))
 }
 
 fn faults(faults: &[(&str, &str)]) -> String {
@@ -131,14 +131,17 @@ fn what_is_looked_at() {
     let stored = (COLOCATION, "{bad");
     assert_eq!(update(&[stored], &[stored, (BURST, "{}")]), "", "manager#20.K11");
     let first = create(&[(COLOCATION, r#"{"cpuReclaimThresholdPercent":-1}"#), (BURST, "{bad")]);
-    assert!(first.contains("CPUReclaimThresholdPercent") && !first.contains("CpuBurst"), "manager#20.K24 {first}");
+    assert!(
+        first.contains("CPUReclaimThresholdPercent") && !first.contains("CpuBurst"),
+        "manager#20.K24 {first}"
+    );
     assert_eq!(create(&[("host-application-config", "{bad")]), "", "manager#20.K26");
 
     let mut other = config(&[(COLOCATION, "{bad")]);
     other.metadata.name = Some("other".into());
-    assert_eq!(answer(validate(None, &other, "", &[], &Options::default())), "", "another ConfigMap");
+    assert_eq!(shown(validate(None, &other, "", &[], &Options::default())), "", "another ConfigMap");
     let renamed = Options { name: "other".into(), ..Options::default() };
-    assert!(!answer(validate(None, &other, "", &[], &renamed)).is_empty(), "--slo-config-name");
+    assert!(!shown(validate(None, &other, "", &[], &renamed)).is_empty(), "--slo-config-name");
     other.metadata.namespace = None;
     assert!(is_ours(&other, "koordinator-system", &renamed));
     assert!(!is_ours(&other, "default", &renamed));
@@ -152,7 +155,10 @@ fn cluster(members: &str) -> String {
 fn pairs_of_fields() {
     let be = |members: &str| cluster(&format!(r#""beClass":{{"resctrlQOS":{{{members}}}}}"#));
     let cat = create(&[(QOS, &be(r#""catRangeStartPercent":50,"catRangeEndPercent":30"#))]);
-    assert!(cat.contains("CATRangeEndPercent must be greater than CATRangeStartPercent"), "manager#20.K6 {cat}");
+    assert!(
+        cat.contains("CATRangeEndPercent must be greater than CATRangeStartPercent"),
+        "manager#20.K6 {cat}"
+    );
     let memory = |upper: i32, lower: i32| {
         let members = format!(r#""memoryEvictThresholdPercent":{upper},"memoryEvictLowerPercent":{lower}"#);
         create(&[(THRESHOLD, &cluster(&members))])
@@ -170,7 +176,9 @@ fn pairs_of_fields() {
         r#""cpuBurstPercent":0,"cfsQuotaBurstPercent":99,"cfsQuotaBurstPeriodSeconds":-2,"sharePoolThresholdPercent":101"#,
     );
     let four = create(&[(BURST, &burst)]);
-    for field in ["CPUBurstPercent", "CFSQuotaBurstPercent", "CFSQuotaBurstPeriodSeconds", "SharePoolThresholdPercent"] {
+    for field in
+        ["CPUBurstPercent", "CFSQuotaBurstPercent", "CFSQuotaBurstPeriodSeconds", "SharePoolThresholdPercent"]
+    {
         assert!(four.contains(&format!(".{field}\":\"{field} must be")), "manager#20.K25 {field} {four}");
     }
     let block = cluster(r#""beClass":{"blkioQOS":{"blocks":[{"name":"d","ioCfg":{"ioWeightPercent":0}}]}}"#);
@@ -187,15 +195,42 @@ fn network_rules() {
     let over = "ClusterStrategy total net bandwidth percentage already over 100";
     assert_eq!(create(&[(QOS, &sum("60", "50")), BANDWIDTH]), over, "manager#20.K7");
     assert_eq!(create(&[(QOS, &sum("60", "40")), BANDWIDTH]), "", "manager#20.K7 60 + 40");
-    assert_eq!(create(&[(QOS, &sum(r#""50M""#, r#""10M""#)), BANDWIDTH]), "", "manager#20.K8 manager#26.DB-15");
+    assert_eq!(
+        create(&[(QOS, &sum(r#""50M""#, r#""10M""#)), BANDWIDTH]),
+        "",
+        "manager#20.K8 manager#26.DB-15"
+    );
     assert_eq!(create(&[(QOS, &sum("60", "40"))]), "", "manager#20.K20 manager#26.DB-15");
     let nothing = (SYSTEM, r#"{"clusterStrategy":{}}"#);
     assert_eq!(create(&[(QOS, &qos(&ingress("60"), "")), nothing]), "", "manager#20.K21 manager#26.DB-15");
     let mixed = create(&[(QOS, &sum(r#""50M""#, "10")), BANDWIDTH]);
-    assert_eq!(mixed, "only one type can be used for percentages or quantity in clusterStrategy", "manager#20.K22");
+    assert_eq!(
+        mixed, "only one type can be used for percentages or quantity in clusterStrategy",
+        "manager#20.K22"
+    );
     let high = create(&[(QOS, &qos(&ingress("101"), "")), BANDWIDTH]);
     let want = "ResourceQOSCfg.ClusterStrategy.LSClass.IngressRequest: Invalid value: 101: must be percentage value just in 0-100'";
     assert_eq!(high, want, "manager#20.K23");
     let unit = create(&[(QOS, &qos(r#""ingressLimit":"5X""#, "")), BANDWIDTH]);
     assert!(unit.contains("LSClass.IngressLimit: Invalid value: \"5X\""), "manager#20.K23 unit {unit}");
+}
+
+#[test]
+fn requests() {
+    let ask = |operation: Operation, old: Value, new: Value, resource: &str| {
+        let resource = crate::webhook::review::Resource { resource: resource.into(), ..Default::default() };
+        let request = Request { operation, resource, object: new, old_object: old, ..Request::default() };
+        let mut steps = Vec::new();
+        let answer = answer(&request, &[], &Options::default(), &mut |step, good| steps.push((step, good)));
+        (answer.verdict == crate::webhook::review::Verdict::Allowed, steps)
+    };
+    let object = |text: &str| serde_json::to_value(config(&[(COLOCATION, text)])).unwrap();
+    let seen = |good: bool| (good, vec![("SLOConfig", good)]);
+    let none = || Value::Null;
+    assert_eq!(ask(Operation::Create, none(), object("{bad"), "configmaps"), seen(false));
+    assert_eq!(ask(Operation::Update, object("{}"), object("{bad"), "configmaps"), seen(false));
+    assert_eq!(ask(Operation::Update, object("{bad"), object("{bad"), "configmaps"), seen(true));
+    assert_eq!(ask(Operation::Delete, object("{bad"), none(), "configmaps"), seen(true));
+    assert_eq!(ask(Operation::Create, none(), object("{bad"), "secrets"), (true, vec![]));
+    assert_eq!(ask(Operation::Create, none(), serde_json::json!({"data": 1}), "configmaps"), seen(false));
 }

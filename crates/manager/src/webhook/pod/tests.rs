@@ -142,11 +142,8 @@ fn the_example() {
         json!({"qosClass": "BE", "priorityClassName": "koord-batch", "koordinatorPriority": 1000,
                "schedulerName": "koord-scheduler"}),
     )]);
-    let mut given = pod(
-        json!({}),
-        json!({"cpu": "500m", "memory": "1Gi"}),
-        json!({"cpu": "2", "memory": "4Gi"}),
-    );
+    let mut given =
+        pod(json!({}), json!({"cpu": "500m", "memory": "1Gi"}), json!({"cpu": "2", "memory": "4Gi"}));
     given["spec"]["containers"][0]["futureField"] = json!({"x": [1]});
     let record = r#"{"containers":{"main":{"limits":{"kubernetes.io/batch-cpu":"2k","kubernetes.io/batch-memory":"4Gi"},"requests":{"kubernetes.io/batch-cpu":"500","kubernetes.io/batch-memory":"1Gi"}}}}"#;
     let want = json!({
@@ -167,7 +164,11 @@ fn resources_that_move() {
     let lab = any();
     let two = |requests: Value, limits: Value| (requests, limits);
     for (key, given, want) in [
-        ("manager#15.2.P2", batch_pod(json!({"cpu": "0.1234"}), json!({})), two(json!({BATCH_CPU: "124"}), json!(null))),
+        (
+            "manager#15.2.P2",
+            batch_pod(json!({"cpu": "0.1234"}), json!({})),
+            two(json!({BATCH_CPU: "124"}), json!(null)),
+        ),
         (
             "manager#15.2.P3",
             batch_pod(json!({}), json!({"cpu": "1"})),
@@ -336,7 +337,8 @@ fn broken_profiles_harm_only_whom_they_select() {
         assert_eq!(complaints[0].profile, "broken", "{key}: the owner of the profile hears of it");
         assert!(complaints[0].text.starts_with("pod shop/p was denied: "), "{key}: {complaints:?}");
     }
-    let bad = json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Bad"}]}, "labels": {"x": "1"}});
+    let bad =
+        json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Bad"}]}, "labels": {"x": "1"}});
     let lab = Lab::new(&[("broken", bad), ("fine", json!({"labels": {"y": "1"}}))]);
     let got = lab.create(chosen()).unwrap();
     let want = json!({"app": "web", "y": "1"});
@@ -361,10 +363,12 @@ fn patches_of_profiles() {
     let patch = json!({"metadata": {"labels": {"a": null}}, "spec": {"containers": [{"name": "side", "image": "s"}]}});
     let got = with_patch(patch).create(pod(json!({"a": "1"}), json!({}), json!({}))).unwrap();
     assert_eq!(got["metadata"]["labels"], json!({}), "manager#15.2.P19");
-    let names: Vec<&Value> = got["spec"]["containers"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    let names: Vec<&Value> =
+        got["spec"]["containers"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
     assert_eq!(names, [&json!("side"), &json!("main")], "manager#15.2.P19");
 
-    let lab = Lab::new(&[("a", json!({"qosClass": "BE", "patch": {"metadata": {"labels": {QOS_CLASS: "LS"}}}}))]);
+    let lab =
+        Lab::new(&[("a", json!({"qosClass": "BE", "patch": {"metadata": {"labels": {QOS_CLASS: "LS"}}}}))]);
     let got = lab.create(pod(json!({}), json!({"cpu": "500m"}), json!({}))).unwrap();
     assert_eq!(got["metadata"]["labels"], json!({QOS_CLASS: "LS"}), "manager#15.2.P20");
     assert_eq!(amounts(&got).0, json!({"cpu": "500m"}), "manager#15.2.P20");
@@ -429,8 +433,16 @@ fn nodes_of_a_quota_tree() {
 #[test]
 fn shares_of_gpus() {
     for (key, asked, want) in [
-        ("manager#15.5.V1", json!({GPU: "200"}), json!({GPU_CORE: "200", GPU_MEMORY_RATIO: "200", GPU_SHARED: "2"})),
-        ("manager#15.5.V2", json!({GPU: "50"}), json!({GPU_CORE: "50", GPU_MEMORY_RATIO: "50", GPU_SHARED: "1"})),
+        (
+            "manager#15.5.V1",
+            json!({GPU: "200"}),
+            json!({GPU_CORE: "200", GPU_MEMORY_RATIO: "200", GPU_SHARED: "2"}),
+        ),
+        (
+            "manager#15.5.V2",
+            json!({GPU: "50"}),
+            json!({GPU_CORE: "50", GPU_MEMORY_RATIO: "50", GPU_SHARED: "1"}),
+        ),
         (
             "manager#15.5.V3",
             json!({GPU_CORE: "50", GPU_MEMORY: "8Gi"}),
@@ -442,7 +454,11 @@ fn shares_of_gpus() {
             json!({GPU_MEMORY_RATIO: "200", GPU_SHARED: "4"}),
         ),
         ("manager#15.5.V5", json!({"nvidia.com/gpu": "1"}), json!({"nvidia.com/gpu": "1"})),
-        ("manager#15.5.V7", json!({GPU: "150"}), json!({GPU_CORE: "150", GPU_MEMORY_RATIO: "150", GPU_SHARED: "1"})),
+        (
+            "manager#15.5.V7",
+            json!({GPU: "150"}),
+            json!({GPU_CORE: "150", GPU_MEMORY_RATIO: "150", GPU_SHARED: "1"}),
+        ),
         (
             "manager#15.5.V8",
             json!({GPU_CORE: "300", GPU_MEMORY_RATIO: "50"}),
@@ -454,7 +470,11 @@ fn shares_of_gpus() {
             json!({GPU_CORE: "200", GPU_MEMORY_RATIO: "200", GPU_SHARED: "2"}),
         ),
         ("manager#15.5.V10", json!({GPU_MEMORY: "8Gi"}), json!({GPU_MEMORY: "8Gi", GPU_SHARED: "1"})),
-        ("manager#15.5.V11", json!({GPU: "100"}), json!({GPU_CORE: "100", GPU_MEMORY_RATIO: "100", GPU_SHARED: "1"})),
+        (
+            "manager#15.5.V11",
+            json!({GPU: "100"}),
+            json!({GPU_CORE: "100", GPU_MEMORY_RATIO: "100", GPU_SHARED: "1"}),
+        ),
     ] {
         let got = Lab::new(&[]).create(pod(json!({}), asked.clone(), asked)).unwrap();
         assert_eq!(amounts(&got), (want.clone(), want), "{key}");

@@ -59,14 +59,19 @@ fn judged(old: Option<&Pod>, new: &Pod, gates: PodGates) -> String {
 
 const BATCH: &str = "kubernetes.io/batch-cpu=1000";
 const RULE_2: &str = "labels.koordinator.sh/qosClass: Required value: must specify koordinator QoS BE with koordinator colocation resources";
-const NO_CPU: &str = "pod.spec.containers[*].resources.requests: Required value: LSR Pod must declare the requested CPUs";
+const NO_CPU: &str =
+    "pod.spec.containers[*].resources.requests: Required value: LSR Pod must declare the requested CPUs";
 
 fn rule_3(qos: &str, class: &str) -> String {
-    format!("Pod: Forbidden: koordinator.sh/qosClass={qos} and priorityClass={class} cannot be used in combination")
+    format!(
+        "Pod: Forbidden: koordinator.sh/qosClass={qos} and priorityClass={class} cannot be used in combination"
+    )
 }
 
 fn not_whole(amount: &str) -> String {
-    format!("pod.spec.containers[*].resources.requests: Invalid value: \"{amount}\": the requested CPUs of LSR Pod must be integer")
+    format!(
+        "pod.spec.containers[*].resources.requests: Invalid value: \"{amount}\": the requested CPUs of LSR Pod must be integer"
+    )
 }
 
 #[test]
@@ -101,7 +106,8 @@ fn qos_and_priority_of_new_pods() {
 
 #[test]
 fn qos_and_priority_of_changed_pods() {
-    let immutable = |path: &str, value: &str| format!("{path}: Invalid value: \"{value}\": field is immutable");
+    let immutable =
+        |path: &str, value: &str| format!("{path}: Invalid value: \"{value}\": field is immutable");
     let qos = "labels.koordinator.sh/qosClass";
     let sub = "labels.koordinator.sh/priority";
     let skip = PodGates { skip_priority: true, ..PodGates::default() };
@@ -166,7 +172,7 @@ struct Store {
     usage: Mutex<String>,
 }
 
-impl QuotaStore for std::sync::Arc<Store> {
+impl QuotaStore for Arc<Store> {
     fn cached(&self, key: &QuotaKey) -> Option<QuotaState> {
         let child_request = self.usage.lock().unwrap().clone();
         let max = [("cpu".to_owned(), "10".parse().unwrap())].into();
@@ -194,7 +200,7 @@ impl<T> OkOrDefault<T> for Option<T> {
 }
 
 /// All steps on one pod: the answer, and how far it came.
-async fn all_steps(review: Review<'_>, gates: PodGates, store: &std::sync::Arc<Store>) -> (String, Vec<&'static str>) {
+async fn all_steps(review: Review<'_>, gates: PodGates, store: &Arc<Store>) -> (String, Vec<&'static str>) {
     let mut topology = Topology::default();
     let quotas: [QuotaInfo; 2] = [info(&quota("q")), info(&quota("parent").is_parent(true))];
     quotas.into_iter().for_each(|info| topology.show(info));
@@ -223,12 +229,14 @@ async fn steps_in_order_and_the_first_fault_decides() {
     reserve.metadata.annotations = Some([(RESERVE_POD.to_owned(), "true".to_owned())].into());
     let no_team = |lists: &str| pod("LS", Some(9500), lists).with(QUOTA_NAME, "q");
     let over = "exceeded quota: qns/q, requested: cpu=11, used: , limited: cpu=10";
-    let no_memory = "pod.spec.containers[*].resources.requests: Forbidden: GPU memory and GPU memory ratio all is zero";
+    let no_memory =
+        "pod.spec.containers[*].resources.requests: Forbidden: GPU memory and GPU memory ratio all is zero";
     for (name, pod, want, steps, usage) in [
         (
             "reserve pod",
             reserve,
-            "annotations.scheduling.koordinator.sh/reserve-pod: Forbidden: cannot set in annotations".to_owned(),
+            "annotations.scheduling.koordinator.sh/reserve-pod: Forbidden: cannot set in annotations"
+                .to_owned(),
             1,
             "",
         ),
@@ -240,12 +248,24 @@ async fn steps_in_order_and_the_first_fault_decides() {
             3,
             "",
         ),
-        ("evaluation before device and labels", no_team("cpu=11,koordinator.sh/gpu.shared=1"), over.to_owned(), 4, ""),
-        ("device before labels, not counted", no_team("cpu=1,koordinator.sh/gpu.shared=1"), no_memory.to_owned(), 5, ""),
+        (
+            "evaluation before device and labels",
+            no_team("cpu=11,koordinator.sh/gpu.shared=1"),
+            over.to_owned(),
+            4,
+            "",
+        ),
+        (
+            "device before labels, not counted",
+            no_team("cpu=1,koordinator.sh/gpu.shared=1"),
+            no_memory.to_owned(),
+            5,
+            "",
+        ),
         ("labels, not counted", no_team("cpu=1"), "required label 'team' is missing".to_owned(), 6, ""),
         ("counted", base("cpu=1"), "ok".to_owned(), 6, r#"{"cpu":"1"}"#),
     ] {
-        let store = std::sync::Arc::<Store>::default();
+        let store = Arc::<Store>::default();
         let (answer, seen) = all_steps(review(None, &pod), everything, &store).await;
         assert_eq!(answer, want, "{name}");
         let order = [
@@ -259,10 +279,14 @@ async fn steps_in_order_and_the_first_fault_decides() {
         assert_eq!(seen, order[..steps], "{name}");
         assert_eq!(*store.usage.lock().unwrap(), usage, "{name}");
     }
-    let store = std::sync::Arc::<Store>::default();
+    let store = Arc::<Store>::default();
     let dry = base("cpu=1");
     let (answer, _) = all_steps(Review { is_dry_run: true, ..review(None, &dry) }, everything, &store).await;
-    assert_eq!((answer.as_str(), store.usage.lock().unwrap().as_str()), ("ok", ""), "a dry run writes nothing");
+    assert_eq!(
+        (answer.as_str(), store.usage.lock().unwrap().as_str()),
+        ("ok", ""),
+        "a dry run writes nothing"
+    );
     let bare = pod("", None, "koordinator.sh/gpu=150");
     let (answer, _) = all_steps(review(None, &bare), PodGates::default(), &store).await;
     assert_eq!(answer, "ok", "all gates off");
@@ -317,4 +341,74 @@ async fn device_resources() {
         let (answer, _) = all_steps(review(None, &pod), gates, &Default::default()).await;
         assert_eq!(answer, want, "{name}");
     }
+}
+
+fn validator(gates: PodGates) -> Arc<PodValidator<Arc<Store>>> {
+    Arc::new(PodValidator {
+        gates,
+        topology: Arc::default(),
+        evaluator: Evaluator::new(Arc::<Store>::default(), RetryPolicy::default()),
+        rules: enhanced::Keeper::new(std::time::Duration::from_secs(300)),
+        read_rules: Box::new(|| {
+            let rules = [("enable", "true"), ("rules", r#"[{"requiredLabels":["team"]}]"#)];
+            Some(rules.map(|(key, text)| (key.to_owned(), text.to_owned())).into())
+        }),
+        clock: || Timestamp::UNIX_EPOCH,
+    })
+}
+
+fn request(operation: Operation, old: Option<&Pod>, new: &Pod) -> Arc<Request> {
+    let resource = crate::webhook::review::Resource { resource: "pods".into(), ..Default::default() };
+    let tree = |pod: &Pod| serde_json::to_value(pod).unwrap();
+    Arc::new(Request {
+        operation,
+        resource,
+        object: tree(new),
+        old_object: old.map_or(Value::Null, tree),
+        namespace: "ns".into(),
+        ..Request::default()
+    })
+}
+
+#[tokio::test]
+async fn requests_are_answered_at_once_or_later() {
+    use crate::webhook::facts::Facts;
+    use crate::webhook::handler::Aside;
+    let counting = QuotaGates { admission: true, ..QuotaGates::default() };
+    for gates in [PodGates::default(), PodGates { quota: counting, ..PodGates::default() }] {
+        let handler = validator(gates).handler();
+        assert_eq!(matches!(handler, Handler::Later(_)), gates.quota.admission);
+        let ask = async |request: Arc<Request>| {
+            let mut aside = Aside { dice: &mut || 0, step: &mut |_, _| () };
+            handler.answer(&request, &Arc::new(Facts::default()), &mut aside).await
+        };
+        let message = |answer: Answer| match answer.verdict {
+            Verdict::Denied(denial) => denial.message,
+            verdict => format!("{verdict:?}"),
+        };
+        let (ls, be) = (pod("LS", Some(9500), ""), pod("BE", None, ""));
+        assert_eq!(ask(request(Operation::Create, None, &ls)).await, Answer::allow());
+        assert_eq!(message(ask(request(Operation::Create, None, &be)).await), rule_3("BE", ""));
+        let changed =
+            message(ask(request(Operation::Update, Some(&ls), &pod("LSE", Some(9500), "cpu=1"))).await);
+        assert!(changed.contains("field is immutable"), "{changed}");
+        assert_eq!(ask(request(Operation::Delete, Some(&be), &be)).await, Answer::allow());
+        let mut status = (*request(Operation::Update, Some(&be), &be)).clone();
+        status.sub_resource = "status".into();
+        assert_eq!(ask(Arc::new(status)).await, Answer::allow());
+        let mut broken = (*request(Operation::Create, None, &be)).clone();
+        broken.object = serde_json::json!({"spec": 1});
+        assert!(message(ask(Arc::new(broken)).await).starts_with("the object is no pod"));
+        let odd = ask(request(Operation::Create, None, &pod("LSE", Some(5500), "cpu=1"))).await;
+        assert_eq!(
+            (odd.verdict, odd.warnings.len()),
+            (Verdict::Allowed, 1),
+            "allowed, but not meant to be used"
+        );
+    }
+    let handler = validator(PodGates { enhanced: true, ..PodGates::default() }).handler();
+    let mut aside = Aside { dice: &mut || 0, step: &mut |_, _| () };
+    let bare = request(Operation::Create, None, &pod("", None, ""));
+    let answer = handler.answer(&bare, &Arc::new(Facts::default()), &mut aside).await;
+    assert_eq!(answer, Answer::deny(400, "required label 'team' is missing"));
 }

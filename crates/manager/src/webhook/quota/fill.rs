@@ -5,8 +5,9 @@ use koord_api::annotation::quota::SharedWeight;
 use koord_api::crd::elastic_quota::{ElasticQuota, ROOT_QUOTA};
 use koord_api::keys::quota::label;
 use koord_api::quantity::ResourceList;
+use koord_api::rewrite::tree::texts;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::info::{annotation_of, label_of};
 use super::ledger::Ledger;
@@ -59,20 +60,8 @@ fn aligned(text: &str, max: &ResourceList) -> Result<Option<ResourceList>, Denia
 }
 
 /// Sets a label or an annotation of an object.
-fn set_text(object: &mut Value, field: &str, key: &str, text: String) {
-    let Some(texts) = child(object, "metadata").and_then(|metadata| child(metadata, field)) else { return };
-    if let Value::Object(texts) = texts {
-        texts.insert(key.to_owned(), Value::String(text));
-    }
-}
-
-/// A member that is an object, made when it is missing or null. None where the parent is no object.
-fn child<'v>(parent: &'v mut Value, field: &str) -> Option<&'v mut Value> {
-    let member = parent.as_object_mut()?.entry(field).or_insert(Value::Null);
-    if member.is_null() {
-        *member = Value::Object(Map::new());
-    }
-    Some(member)
+fn set_text(object: &mut Value, which: &str, key: &str, text: String) {
+    texts(object, which).insert(key.to_owned(), Value::String(text));
 }
 
 #[cfg(test)]

@@ -29,8 +29,11 @@ pub(super) fn check(name: &str, quota: &ElasticQuota) -> Result<(), Denial> {
 }
 
 fn not_negative(amounts: &ResourceList, text: impl FnOnce(&str) -> String) -> Result<(), Denial> {
-    let negative: Vec<&str> =
-        amounts.iter().filter(|(_, amount)| **amount < Quantity::ZERO).map(|(name, _)| name.as_str()).collect();
+    let negative: Vec<&str> = amounts
+        .iter()
+        .filter(|(_, amount)| **amount < Quantity::ZERO)
+        .map(|(name, _)| name.as_str())
+        .collect();
     if negative.is_empty() {
         return Ok(());
     }

@@ -131,7 +131,8 @@ impl Cluster {
     /// The answer to a create, empty when allowed; then the watch shows the quota.
     pub(crate) fn create(&mut self, quota: ElasticQuota) -> String {
         let mut tree = serde_json::to_value(&quota).expect("an object");
-        let filled = fill(&mut tree, self.ledger()).map(|_| ElasticQuota::deserialize(&tree).expect("a quota"));
+        let filled =
+            fill(&mut tree, self.ledger()).map(|_| ElasticQuota::deserialize(&tree).expect("a quota"));
         let filled = match filled {
             Ok(filled) => filled,
             Err(denial) => return denial.message,

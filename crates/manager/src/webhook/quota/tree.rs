@@ -3,11 +3,11 @@
 use koord_api::crd::elastic_quota::ROOT_QUOTA;
 use koord_api::quantity::ResourceList;
 
+use super::QuotaGates;
 use super::amounts::{add, has_all_keys, is_within, larger};
 use super::info::QuotaInfo;
 use super::ledger::Ledger;
 use super::validate::BoundPods;
-use super::QuotaGates;
 use crate::webhook::denial::Denial;
 
 /// What a quota was before the change, on update.
@@ -35,7 +35,8 @@ pub(super) fn check(
     check_ancestors(ledger, quota)?;
     check_parent(ledger, quota)?;
     check_keys(ledger, quota, gates.update_resource_key).map_err(|text| {
-        let prefix = "failed to check sub and parent group quotaKey, err: checkSubAndParentGroupQuotaKey failed";
+        let prefix =
+            "failed to check sub and parent group quotaKey, err: checkSubAndParentGroupQuotaKey failed";
         Denial::bad_request(format!("{prefix}: {text}"))
     })?;
     check_min_sum(ledger, quota)?;
@@ -75,8 +76,10 @@ fn check_tree_id(ledger: &Ledger, before: Option<&QuotaInfo>, quota: &QuotaInfo)
         return Err(Denial::bad_request(format!("{name} tree id changed [{}] vs [{id}]", before.tree_id)));
     }
     let parent = if quota.is_top() { None } else { ledger.get(&quota.parent) };
-    let others =
-        parent.map(|info| ("parent", info)).into_iter().chain(ledger.children(name).map(|info| ("child", info)));
+    let others = parent
+        .map(|info| ("parent", info))
+        .into_iter()
+        .chain(ledger.children(name).map(|info| ("child", info)));
     for (role, other) in others.filter(|(_, other)| other.tree_id != *id) {
         let (other, theirs) = (other.name(), &other.tree_id);
         let text = format!("{name} tree id is different from {role} {other}, [{id}] vs [{theirs}]");

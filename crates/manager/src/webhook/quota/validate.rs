@@ -151,7 +151,9 @@ fn judge_update(
 
 /// Whether none of the fields changed that rules look at; amounts compare by value.
 fn is_unchanged(old: &ElasticQuota, new: &ElasticQuota) -> bool {
-    [label::PARENT, label::IS_PARENT, label::TREE_ID].iter().all(|key| label_of(old, key) == label_of(new, key))
+    [label::PARENT, label::IS_PARENT, label::TREE_ID]
+        .iter()
+        .all(|key| label_of(old, key) == label_of(new, key))
         && annotation_of::<Namespaces>(old) == annotation_of::<Namespaces>(new)
         && old.spec.clone().unwrap_or_default() == new.spec.clone().unwrap_or_default()
 }

@@ -122,14 +122,14 @@ fn a_batch_is_judged_in_order_and_again_after_a_lost_write() {
 }
 
 fn pod(labels: &[(&str, &str)], requests: &str) -> Pod {
-    let wire = |(name, amount): (String, koord_api::quantity::Quantity)| (name, WireQuantity(amount.to_string()));
+    let wire =
+        |(name, amount): (String, koord_api::quantity::Quantity)| (name, WireQuantity(amount.to_string()));
     let requests = amounts(requests).into_iter().map(wire).collect();
-    let resources = Some(ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() });
+    let resources =
+        Some(ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() });
     let container = Container { name: "c".into(), resources, ..Container::default() };
-    let mut pod = Pod {
-        spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
-        ..Pod::default()
-    };
+    let mut pod =
+        Pod { spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }), ..Pod::default() };
     pod.metadata.labels = Some(labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect());
     pod
 }
@@ -145,11 +145,15 @@ fn which_quota_is_charged() {
     let on = QuotaGates { admission: true, ..QuotaGates::default() };
     let on_update = QuotaGates { admission_on_update: true, ..on };
     let labelled = |name: &str| pod(&[(QUOTA_NAME, name)], "");
-    let ask = |old: Option<&Pod>, new: &Pod, namespace: &str, gates| {
-        match target(old, new, namespace, cluster.ledger(), gates) {
-            Ok(key) => key.map_or("none".to_owned(), |key| key.to_string()),
-            Err(denial) => denial.message,
-        }
+    let ask = |old: Option<&Pod>, new: &Pod, namespace: &str, gates| match target(
+        old,
+        new,
+        namespace,
+        cluster.ledger(),
+        gates,
+    ) {
+        Ok(key) => key.map_or("none".to_owned(), |key| key.to_string()),
+        Err(denial) => denial.message,
     };
     assert_eq!(ask(None, &labelled("q"), "ns", on), "qns/q");
     assert_eq!(ask(None, &labelled("q"), "ns", QuotaGates::default()), "none", "gate off");

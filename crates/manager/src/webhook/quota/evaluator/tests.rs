@@ -132,7 +132,11 @@ async fn what_was_just_written_beats_an_older_watch() {
     for _ in 0..3 {
         assert_eq!(charge(&evaluator, "cpu=3").await, "");
     }
-    assert_eq!((server.usage().as_str(), server.writes()), (r#"{"cpu":"9"}"#, 3), "no conflict with ourselves");
+    assert_eq!(
+        (server.usage().as_str(), server.writes()),
+        (r#"{"cpu":"9"}"#, 3),
+        "no conflict with ourselves"
+    );
     assert!(evaluator.try_charge(&key(), amounts("cpu=2")).is_err(), "also where nothing is written");
     assert_eq!(evaluator.try_charge(&key(), amounts("cpu=1")), Ok(()));
     assert_eq!(server.writes(), 3);
@@ -178,7 +182,9 @@ async fn waits_and_missing_quotas_end() {
 #[test]
 fn retries_grow_with_the_batch() {
     let policy = |retries_max| RetryPolicy { retries_max, ..RetryPolicy::default() };
-    for (retries_max, pods, want) in [(3, 1, 3), (3, 1000, 3), (10, 0, 3), (10, 1, 3), (10, 2, 4), (10, 7, 5), (10, 1024, 10), (0, 9, 3)] {
+    for (retries_max, pods, want) in
+        [(3, 1, 3), (3, 1000, 3), (10, 0, 3), (10, 1, 3), (10, 2, 4), (10, 7, 5), (10, 1024, 10), (0, 9, 3)]
+    {
         assert_eq!(policy(retries_max).for_batch(pods), want, "{retries_max} {pods}");
     }
 }

@@ -40,26 +40,35 @@ fn shared_weight() {
         assert_eq!(answer, "", "{name}");
         assert_eq!(after["metadata"]["annotations"][SHARED_WEIGHT], want, "{name}");
         assert_eq!(after["metadata"]["labels"][label::PARENT], ROOT_QUOTA, "{name}");
-        assert_eq!((&after["spec"]["unknown"], &after["more"]), (&json!(1), &json!([1])), "{name}: nothing is lost");
+        assert_eq!(
+            (&after["spec"]["unknown"], &after["more"]),
+            (&json!(1), &json!([1])),
+            "{name}: nothing is lost"
+        );
     }
     let broken = object(json!({"name": "n", "annotations": {SHARED_WEIGHT: "oops"}}), json!({"cpu": "1"}));
     let (answer, _) = filled(&cluster, broken);
-    assert!(answer.starts_with("fillDefaultQuotaInfo unmarshal sharedWeight failed:"), "manager#17.6.L43 {answer}");
+    assert!(
+        answer.starts_with("fillDefaultQuotaInfo unmarshal sharedWeight failed:"),
+        "manager#17.6.L43 {answer}"
+    );
 }
 
 #[test]
 fn parent_and_tree() {
-    let cluster = Cluster::with([
-        quota("T").is_parent(true).tree("tt"),
-        quota("plain").is_parent(true),
-    ]);
+    let cluster = Cluster::with([quota("T").is_parent(true).tree("tt"), quota("plain").is_parent(true)]);
     for (name, labels, parent, tree) in [
         ("none", json!(null), ROOT_QUOTA, None),
         ("empty", json!({label::PARENT: ""}), ROOT_QUOTA, None),
         ("inherits the tree", json!({label::PARENT: "T"}), "T", Some("tt")),
         ("has its own", json!({label::PARENT: "T", label::TREE_ID: "uu"}), "T", Some("uu")),
         ("no tree above", json!({label::PARENT: "plain"}), "plain", None),
-        ("unknown parent, own tree", json!({label::PARENT: "ghost", label::TREE_ID: "uu"}), "ghost", Some("uu")),
+        (
+            "unknown parent, own tree",
+            json!({label::PARENT: "ghost", label::TREE_ID: "uu"}),
+            "ghost",
+            Some("uu"),
+        ),
     ] {
         let (answer, after) = filled(&cluster, object(json!({"name": "n", "labels": labels}), json!({})));
         assert_eq!(answer, "", "{name}");

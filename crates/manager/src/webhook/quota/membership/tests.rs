@@ -66,7 +66,9 @@ fn preemptible_stays() {
 #[test]
 fn tree_of_a_pod_for_node_affinity() {
     let cluster = cluster();
-    let find = |name: &str, namespace: &str| cluster.ledger().find(name, namespace).map(|info| info.name().to_owned());
+    let find = |name: &str, namespace: &str| {
+        cluster.ledger().find(name, namespace).map(|info| info.name().to_owned())
+    };
     assert_eq!(find("A1", "nsb").as_deref(), Some("A1"));
     assert_eq!(find("ghost", "nsb").as_deref(), Some("bound"));
     assert_eq!(find("ghost", "ns"), None);

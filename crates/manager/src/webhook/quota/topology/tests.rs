@@ -28,8 +28,16 @@ fn what_was_never_stored_leaves_no_ghost() {
     assert_eq!(create(&mut cluster, &child("a1"), true), "", "manager#26.DB-13 dry run");
     assert_eq!(create(&mut cluster, &child("a2"), true), "", "manager#26.DB-13 takes no room");
     assert_eq!(create(&mut cluster, &child("a1"), false), "", "manager#26.DB-13 real apply");
-    assert_eq!(create(&mut cluster, &child("a1"), false), "", "manager#26.DB-13 again, after another webhook said no");
-    assert_eq!(create(&mut cluster, &child("a2"), false), NO_ROOM, "manager#26.DB-13 the room is expected to go");
+    assert_eq!(
+        create(&mut cluster, &child("a1"), false),
+        "",
+        "manager#26.DB-13 again, after another webhook said no"
+    );
+    assert_eq!(
+        create(&mut cluster, &child("a2"), false),
+        NO_ROOM,
+        "manager#26.DB-13 the room is expected to go"
+    );
     let elsewhere = child("a1").within("elsewhere");
     assert_eq!(create(&mut cluster, &elsewhere, false), "AddQuota quota already exist:a1");
     cluster.now = cluster.now.saturating_add(SignedDuration::from_secs(10)).unwrap();

@@ -25,7 +25,8 @@ fn l4() -> Cluster {
 
 const BROTHERS_OF_A: &str = "checkMinQuotaSum all brothers' MinQuota > parent MinQuota, parent: A";
 const CHILDREN_OF_A: &str = "checkMinQuotaSum all children's MinQuota > current MinQuota, current: A";
-const KEYS: &str = "failed to check sub and parent group quotaKey, err: checkSubAndParentGroupQuotaKey failed: ";
+const KEYS: &str =
+    "failed to check sub and parent group quotaKey, err: checkSubAndParentGroupQuotaKey failed: ";
 
 #[test]
 fn the_five_rules() {
@@ -125,7 +126,11 @@ fn moving_a_quota() {
     let want = "checkMinQuotaSum all brothers' MinQuota > parent MinQuota, parent: B";
     assert_eq!(answer, want, "manager#17.6.L36");
     assert_eq!(cluster.update("A2", |a2| a2.below("B").min("cpu=5")), "", "manager#17.6.L36 min 5");
-    assert_eq!(cluster.create(quota("A3").below("A").min("cpu=10").max("cpu=10")), "", "manager#17.6.L36 room");
+    assert_eq!(
+        cluster.create(quota("A3").below("A").min("cpu=10").max("cpu=10")),
+        "",
+        "manager#17.6.L36 room"
+    );
 }
 
 #[test]
@@ -134,8 +139,7 @@ fn namespaces_belong_to_one_quota() {
     assert_eq!(cluster.create(quota("n1").max("cpu=1").namespaces(r#"["ns1"]"#)), "");
     assert_eq!(cluster.create(quota("n2").max("cpu=1")), "");
     let answer = cluster.update("n2", |n2| n2.namespaces(r#"["ns1"]"#));
-    let want =
-        "UpdadteQuota, quota n2 update namespaces, but namespace ns1 is already bound to quota n1";
+    let want = "UpdadteQuota, quota n2 update namespaces, but namespace ns1 is already bound to quota n1";
     assert_eq!(answer, want, "manager#17.6.L19");
     let answer = cluster.create(quota("n3").max("cpu=1").namespaces(r#"["ns0","ns1"]"#));
     let want = "AddQuota quota n3's annotation namespace ns1 is already bound to quota n1";
@@ -151,7 +155,10 @@ fn names_are_unique_in_the_cluster() {
     assert_eq!(cluster.create(quota("n1").max("cpu=1")), "");
     for namespace in ["qns", "elsewhere"] {
         let answer = cluster.create(quota("n1").max("cpu=1").within(namespace));
-        assert_eq!(answer, "AddQuota quota already exist:n1", "manager#17.6.L30 manager#26.DB-27 {namespace}");
+        assert_eq!(
+            answer, "AddQuota quota already exist:n1",
+            "manager#17.6.L30 manager#26.DB-27 {namespace}"
+        );
     }
 }
 
@@ -179,7 +186,8 @@ fn deleting() {
 fn guarantees() {
     let on = QuotaGates { guarantee_usage: true, ..QuotaGates::default() };
     let tree = || {
-        let t = quota("T").is_parent(true).root_of_tree().tree("tt").min("cpu=10").max("cpu=20").guaranteed("10");
+        let t =
+            quota("T").is_parent(true).root_of_tree().tree("tt").min("cpu=10").max("cpu=20").guaranteed("10");
         let child = |name: &str, min: &str, guaranteed: &str| {
             quota(name).below("T").tree("tt").min(min).max("cpu=20").guaranteed(guaranteed)
         };
@@ -260,7 +268,11 @@ fn amounts_of_one_quota() {
             quota("n").max("cpu=-1 memory=-1 x=1"),
             "n quota.Spec.Max's value < 0, in dimensions :[cpu memory]",
         ),
-        ("negative min", quota("n").max("cpu=1").min("cpu=-1"), "n quota.Spec.Min's value < 0, in dimensions :[cpu]"),
+        (
+            "negative min",
+            quota("n").max("cpu=1").min("cpu=-1"),
+            "n quota.Spec.Min's value < 0, in dimensions :[cpu]",
+        ),
         (
             "negative weight",
             weight(r#"{"cpu":"-1"}"#),
@@ -288,7 +300,8 @@ fn amounts_of_one_quota() {
     }
     let unreadable = strict("oops").max("cpu=1");
     let answer = Cluster::default().ask(&unreadable, Change::Create { quota: &unreadable }, false);
-    let start = format!("n quota.Annotation[{}]'s value is invalid: ", annotation::MAX_STRICT_CHECK_RESOURCE_KEYS);
+    let start =
+        format!("n quota.Annotation[{}]'s value is invalid: ", annotation::MAX_STRICT_CHECK_RESOURCE_KEYS);
     assert!(answer.starts_with(&start), "{answer}");
     let unreadable = weight("oops");
     let answer = Cluster::default().ask(&unreadable, Change::Create { quota: &unreadable }, false);
