@@ -83,15 +83,15 @@ mod tests {
     use super::*;
     use crate::webhook::denial::Denial;
 
-    fn answered(handler: &Handler, namespace: &str) -> Answer {
+    async fn answered(handler: &Handler, namespace: &str) -> Answer {
         let request = Arc::new(Request { namespace: namespace.into(), ..Request::default() });
         let mut aside = Aside { dice: &mut || 0, step: &mut |_, _| () };
         let facts = Arc::new(Facts::default());
-        futures::executor::block_on(handler.answer(&request, &facts, &mut aside))
+        handler.answer(&request, &facts, &mut aside).await
     }
 
-    #[test]
-    fn nothing_of_ours_locks_a_cluster_out() {
+    #[tokio::test]
+    async fn nothing_of_ours_locks_a_cluster_out() {
         let refuse = |code: u16| {
             let denial = move || Answer::from(Err(Denial { code, message: "no".into() }));
             [
@@ -106,7 +106,7 @@ mod tests {
             (403, "kube-system", false),
         ] {
             for handler in refuse(code) {
-                let answer = answered(&handler, namespace);
+                let answer = answered(&handler, namespace).await;
                 assert_eq!(answer.verdict == Verdict::Allowed, allowed, "{code} {namespace}");
                 assert_eq!(answer.warnings.len(), usize::from(allowed));
             }
@@ -114,7 +114,7 @@ mod tests {
         let bugs =
             [Handler::now(|_, _, _| panic!("bug")), Handler::later(|_, _| Box::pin(async { panic!("bug") }))];
         for bug in bugs {
-            assert_eq!(answered(&bug, "shop"), Answer::allow());
+            assert_eq!(answered(&bug, "shop").await, Answer::allow());
         }
     }
 }

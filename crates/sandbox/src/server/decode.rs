@@ -10,9 +10,7 @@ use serde_saphyr::DuplicateKeyPolicy;
 
 use super::api::FieldValidation;
 use crate::kinds::{FieldError, Kind, Path, quote};
-use crate::schema::decode::{
-    DecodeError, complete, decode, decode_untyped, decode_value, strict_error,
-};
+use crate::schema::decode::{DecodeError, complete, decode, decode_untyped, decode_value, strict_error};
 use crate::schema::{Schema, builtin};
 use crate::status::ApiError;
 
