@@ -7,7 +7,8 @@
 
 pub mod profile;
 pub mod quota_tree;
+pub mod reservation;
 pub mod resources;
 pub mod trace;
 
-mod tree;
+pub mod tree;

@@ -1,8 +1,8 @@
 //! What the pod webhook refuses: QoS and priority that do not go together, amounts that make no sense.
 //!
 //! A check is a pure function from pods to field errors; their texts are part of upstream's contract.
-//! On update only what the update changes is checked, so a pod that was admitted before a rule existed
-//! can still be patched. Spec: api 3.2, 3.4 d.
+//! A pod that has its node already, or is going, is only asked about what an update changes, so one that was
+//! admitted before a rule existed can still be patched. Spec: api 3.2, 3.4 d; manager 16.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ mod gpu;
 
 pub use gpu::check_gpu;
 
-/// Everything the webhook finds wrong with a new pod.
+/// What is wrong with QoS, priority and amounts of a new pod.
 pub fn check_create(pod: &Pod) -> FieldErrors {
     let facts = Facts::of(pod);
-    let mut errors = check_reserve_pod(pod);
+    let mut errors = FieldErrors::default();
     errors.extend(facts.colocation());
     errors.extend(facts.combination());
     errors.extend(facts.cpu());
@@ -36,24 +36,41 @@ pub struct UpdateOptions {
     pub allow_sub_priority_change: bool,
 }
 
-/// Everything the webhook finds wrong with a change of a pod.
+/// What is wrong with QoS, priority and amounts of a changed pod.
 pub fn check_update(old: &Pod, new: &Pod, options: UpdateOptions) -> FieldErrors {
     let (before, after) = (Facts::of(old), Facts::of(new));
+    let is_settled = is_settled(old);
     let mut errors = FieldErrors::default();
-    if annotation(old, keys::pod::annotation::RESERVE_POD).is_none() {
-        errors = check_reserve_pod(new);
-    }
     errors.extend(immutable(old, new, options));
-    if (before.qos, before.has_batch) != (after.qos, after.has_batch) {
+    if !is_settled || (before.qos, before.has_batch) != (after.qos, after.has_batch) {
         errors.extend(after.colocation());
     }
-    if (before.qos, before.class) != (after.qos, after.class) {
+    if !is_settled || (before.qos, before.class) != (after.qos, after.class) {
         errors.extend(after.combination());
     }
-    if (before.qos, before.cpu) != (after.qos, after.cpu) {
+    if !is_settled || (before.qos, before.cpu) != (after.qos, after.cpu) {
         errors.extend(after.cpu());
     }
     errors
+}
+
+/// The mark of our own stand-in pods may not be worn by a real one. `old` is the pod before an update.
+pub fn check_reserve_pod(old: Option<&Pod>, new: &Pod) -> FieldErrors {
+    let key = keys::pod::annotation::RESERVE_POD;
+    let is_old = old.is_some_and(|old| is_settled(old) && annotation(old, key).is_some());
+    let error = annotation(new, key)
+        .filter(|_| !is_old)
+        .map(|_| FieldError::forbidden(format!("annotations.{key}"), "cannot set in annotations"));
+    FieldErrors(error.into_iter().collect())
+}
+
+/// Whether refusing an update for what the pod already is would help nobody: it runs, or it is going, and what patches
+/// it now (its owner, whoever removes a finalizer) cannot mend it.
+///
+/// Differs: upstream refuses these too (api 11, item 24).
+fn is_settled(pod: &Pod) -> bool {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    pod.metadata.deletion_timestamp.is_some() || node.is_some_and(|node| !node.is_empty())
 }
 
 /// Advice for a combination that is allowed but not meant to be used.
@@ -140,14 +157,6 @@ const REQUESTS: &str = "pod.spec.containers[*].resources.requests";
 
 fn label_path(key: &str) -> String {
     format!("labels.{key}")
-}
-
-/// The mark of our own stand-in pods may not be worn by a real one.
-fn check_reserve_pod(pod: &Pod) -> FieldErrors {
-    let key = keys::pod::annotation::RESERVE_POD;
-    let error = annotation(pod, key)
-        .map(|_| FieldError::forbidden(format!("annotations.{key}"), "cannot set in annotations"));
-    FieldErrors(error.into_iter().collect())
 }
 
 fn immutable(old: &Pod, new: &Pod, options: UpdateOptions) -> Vec<FieldError> {

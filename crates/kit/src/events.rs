@@ -10,7 +10,6 @@
 //! Both correlators are pure.
 
 pub mod aggregate;
-mod lru;
 pub mod series;
 
 #[cfg(test)]

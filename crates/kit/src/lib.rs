@@ -35,3 +35,5 @@ pub mod metrics;
 pub mod http;
 
 pub mod random;
+
+pub mod lru;

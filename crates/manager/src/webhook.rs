@@ -18,3 +18,15 @@ pub mod pod;
 pub mod node;
 
 pub mod denial;
+
+pub mod pod_validate;
+
+pub mod enhanced;
+
+pub mod quota;
+
+pub mod reservation;
+
+pub mod config_map;
+
+pub mod binding;

@@ -135,6 +135,8 @@ pub enum ProfileFault {
     Patch { profile: String, source: PatchError },
     #[error("profile {profile}: the patched pod is not a pod: {reason}")]
     NoPod { profile: String, reason: String },
+    #[error("profile {profile}: the patched Reservation is not a Reservation: {reason}")]
+    NoReservation { profile: String, reason: String },
 }
 
 /// Applies all profiles that match, in order of name, then moves amounts to extended resources.
@@ -202,8 +204,12 @@ impl Profile {
             (Some(selector), Some(labels)) => selector.matches(labels),
             (Some(_), None) => false,
         };
-        let labels = PodLabels(pod.pointer("/metadata/labels").and_then(Value::as_object));
-        in_namespace && target.pods.as_ref().is_none_or(|selector| selector.matches(&labels))
+        in_namespace && target.selects(pod)
+    }
+
+    /// Whether the selector of pods matches an object that belongs to no namespace.
+    pub(super) fn selects(&self, object: &Value) -> bool {
+        self.target.as_ref().is_ok_and(|target| target.selects(object))
     }
 
     /// How often the profile is applied.
@@ -264,7 +270,7 @@ impl Profile {
     }
 
     /// Labels and annotations that are set and copied.
-    fn set_texts(&self, pod: &mut Value) {
+    pub(super) fn set_texts(&self, pod: &mut Value) {
         let spec = &self.spec;
         for (which, set, mapping) in [
             ("labels", &spec.labels, &spec.label_keys_mapping),
@@ -293,13 +299,13 @@ impl Profile {
         }
     }
 
-    fn set_qos(&self, pod: &mut Value) {
+    pub(super) fn set_qos(&self, pod: &mut Value) {
         if !self.spec.qos_class.is_empty() {
             texts(pod, "labels").insert(QOS_CLASS.to_owned(), json!(self.spec.qos_class));
         }
     }
 
-    fn set_sub_priority(&self, pod: &mut Value) {
+    pub(super) fn set_sub_priority(&self, pod: &mut Value) {
         if let Some(priority) = self.spec.koordinator_priority {
             texts(pod, "labels").insert(PRIORITY.to_owned(), json!(priority.to_string()));
         }
@@ -322,13 +328,13 @@ impl Profile {
         Pod::deserialize(&*pod).map(drop).map_err(no_pod)
     }
 
-    fn error(&self, fault: ProfileFault) -> ProfileError {
+    pub(super) fn error(&self, fault: ProfileFault) -> ProfileError {
         ProfileError { profile: self.name.clone(), fault }
     }
 }
 
 /// All three go together: the API server compares them after admission.
-fn set_priority(spec: &mut Object, name: &str, class: &PriorityClassFacts) {
+pub(super) fn set_priority(spec: &mut Object, name: &str, class: &PriorityClassFacts) {
     spec.insert("priorityClassName".to_owned(), json!(name));
     spec.insert("priority".to_owned(), json!(class.value));
     match &class.preemption_policy {
@@ -351,6 +357,11 @@ impl Target {
             namespaces: compile(spec.namespace_selector.as_ref(), "namespaceSelector")?,
             pods: compile(spec.selector.as_ref(), "selector")?,
         })
+    }
+
+    fn selects(&self, object: &Value) -> bool {
+        let labels = PodLabels(object.pointer("/metadata/labels").and_then(Value::as_object));
+        self.pods.as_ref().is_none_or(|selector| selector.matches(&labels))
     }
 }
 

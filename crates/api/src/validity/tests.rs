@@ -5,14 +5,19 @@ use crate::pod::sketch::{Sketch, pod};
 
 const CPU_2: &[(&str, &str)] = &[("cpu", "2")];
 
-fn created(pod: &Pod) -> String {
-    let errors = check_create(pod);
+/// The steps stop at the first that finds something.
+fn first(reserve: FieldErrors, rest: FieldErrors) -> String {
+    let errors = if reserve.is_empty() { rest } else { reserve };
     if errors.is_empty() { "ok".to_string() } else { errors.to_string() }
 }
 
+fn created(pod: &Pod) -> String {
+    first(check_reserve_pod(None, pod), check_create(pod))
+}
+
 fn updated(old: Pod, new: Pod) -> String {
-    let errors = check_update(&old, &new, UpdateOptions::default());
-    if errors.is_empty() { "ok".to_string() } else { errors.to_string() }
+    let rest = check_update(&old, &new, UpdateOptions::default());
+    first(check_reserve_pod(Some(&old), &new), rest)
 }
 
 #[test]
@@ -133,9 +138,10 @@ fn on_update() {
     assert!(check_update(&pod().label(PRIORITY, "1"), &pod(), options).is_empty());
 }
 
-/// A pod that breaks today's rules may still be patched where the patch does not touch them.
+/// A running pod that breaks today's rules may still be patched where the patch does not touch them.
 #[test]
-fn an_update_is_judged_by_what_it_changes() {
+fn an_update_of_a_running_pod_is_judged_by_what_it_changes() {
+    let on_node = |pod: Pod| pod.edit(|spec| spec.node_name = Some("n1".to_string()));
     for (name, old) in [
         ("BE without priority", pod().qos("BE")),
         ("LSR with a fraction", pod().qos("LSR").priority(9500).container(&[("cpu", "1500m")], &[])),
@@ -143,9 +149,16 @@ fn an_update_is_judged_by_what_it_changes() {
         ("reserve pod", pod().annotation(RESERVE_POD, "true")),
     ] {
         assert_ne!(created(&old), "ok", "{name}");
-        assert_eq!(updated(old.clone(), old.annotation("a", "b")), "ok", "{name}");
+        let patched = || old.clone().annotation("a", "b");
+        assert_eq!(updated(old.clone(), patched()), created(&old), "{name}: not yet on a node");
+        assert_eq!(updated(on_node(old.clone()), on_node(patched())), "ok", "{name}: running");
+        let mut going = old.clone();
+        going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+            k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
+        ));
+        assert_eq!(updated(going, patched()), "ok", "{name}: going");
     }
-    let old = pod().qos("LSR").priority(9500).container(CPU_2, &[]);
+    let old = on_node(pod().qos("LSR").priority(9500).container(CPU_2, &[]));
     let new = old.clone().edit(|spec| spec.containers.clear()).container(&[("cpu", "2500m")], &[]);
     assert!(updated(old, new).contains("must be integer"));
 }

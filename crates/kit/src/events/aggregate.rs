@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 
-use super::lru::Lru;
 use super::{Note, Verdict, event_name, event_namespace};
 use crate::client::limit::TokenBucket;
+use crate::lru::Lru;
 
 const ENTRIES_MAX: usize = 4096;
 const SIMILAR_MAX: usize = 10;

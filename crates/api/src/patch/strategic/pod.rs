@@ -6,6 +6,13 @@ use super::Shape;
 pub static POD: PodShape =
     object(&[("metadata", object(METADATA)), ("spec", object(SPEC)), ("status", object(STATUS))]);
 
+/// A Reservation, whose template holds a pod.
+pub static RESERVATION: PodShape =
+    object(&[("metadata", object(METADATA)), ("spec", object(RESERVATION_SPEC))]);
+
+const RESERVATION_SPEC: Fields =
+    &[("template", object(&[("metadata", object(METADATA)), ("spec", object(SPEC))]))];
+
 /// A field of a pod. What is not in the table merges if it is an object, and is replaced if it is a list.
 pub struct PodShape {
     fields: &'static [(&'static str, PodShape)],

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
+/// A map of at most `capacity` entries.
 #[derive(Debug)]
-pub(super) struct Lru<K, V> {
+pub struct Lru<K, V> {
     capacity: usize,
     entries: HashMap<K, (u64, V)>,
     order: BTreeMap<u64, K>,
@@ -12,12 +13,13 @@ pub(super) struct Lru<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Lru<K, V> {
-    pub(super) fn new(capacity: usize) -> Lru<K, V> {
+    /// An empty map.
+    pub fn new(capacity: usize) -> Lru<K, V> {
         Lru { capacity, entries: HashMap::new(), order: BTreeMap::new(), uses: 0 }
     }
 
     /// The value under a key, made if absent, and now the most recently used.
-    pub(super) fn get_or_insert(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
+    pub fn get_or_insert(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         self.uses += 1;
         let uses = self.uses;
         let is_full = !self.entries.contains_key(key) && self.entries.len() >= self.capacity;
@@ -31,7 +33,8 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         &mut entry.1
     }
 
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+    /// The value under a key, which is now the most recently used.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let (used, value) = self.entries.get_mut(key)?;
         self.uses += 1;
         self.order.remove(used);
@@ -40,7 +43,8 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         Some(value)
     }
 
-    pub(super) fn insert(&mut self, key: &K, value: V) {
+    /// Sets the value under a key, which is now the most recently used.
+    pub fn insert(&mut self, key: &K, value: V) {
         let mut value = Some(value);
         let slot = self.get_or_insert(key, || value.take().expect("taken at most once"));
         if let Some(value) = value {
@@ -48,8 +52,15 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         }
     }
 
+    /// Forgets a key.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let (used, value) = self.entries.remove(key)?;
+        self.order.remove(&used);
+        Some(value)
+    }
+
     /// Keeps only the entries that the caller wants.
-    pub(super) fn retain(&mut self, mut wanted: impl FnMut(&K, &mut V) -> bool) {
+    pub fn retain(&mut self, mut wanted: impl FnMut(&K, &mut V) -> bool) {
         let order = &mut self.order;
         self.entries.retain(|key, (used, value)| {
             let stays = wanted(key, value);
@@ -61,7 +72,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
     }
 
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         assert_eq!(self.entries.len(), self.order.len());
         self.entries.len()
     }
@@ -85,5 +96,7 @@ mod tests {
         assert_eq!(lru.get_mut(&"a"), Some(&mut 9));
         lru.retain(|key, _| *key == "c");
         assert_eq!(lru.len(), 1);
+        assert_eq!((lru.remove(&"c"), lru.remove(&"c")), (Some(3), None));
+        assert_eq!(lru.len(), 0);
     }
 }
