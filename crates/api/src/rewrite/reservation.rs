@@ -10,6 +10,7 @@ use super::tree::{Object, child};
 use crate::crd::reservation::Reservation;
 use crate::patch::PatchError;
 use crate::patch::strategic::{self, pod::RESERVATION};
+use crate::preserve::carry_unknown;
 
 /// Applies all profiles whose selector matches the Reservation's labels, in order of name; their selectors of namespaces
 /// say nothing here. Amounts stay what they are. Gives the names of the profiles that were applied.
@@ -74,11 +75,18 @@ fn patch(profile: &Profile, reservation: &mut Value) -> Result<(), ProfileError>
             return Err(profile.error(ProfileFault::Patch { profile: name(), source }));
         }
     };
-    *reservation = strategic::apply_fields(reservation.take(), patch, &RESERVATION)
+    let typed = |tree: &Value| {
+        let read = Reservation::deserialize(tree).and_then(serde_json::to_value);
+        read.map_err(|error| {
+            profile.error(ProfileFault::NoReservation { profile: name(), reason: error.to_string() })
+        })
+    };
+    let before = typed(reservation)?;
+    let patched = strategic::apply_fields(reservation.clone(), patch, &RESERVATION)
         .map_err(|source| profile.error(ProfileFault::Patch { profile: name(), source }))?;
-    Reservation::deserialize(&*reservation).map(drop).map_err(|error| {
-        profile.error(ProfileFault::NoReservation { profile: name(), reason: error.to_string() })
-    })
+    // Most patches are written for pods: what a Reservation has no place for is left out.
+    *reservation = carry_unknown(reservation, &before, &typed(&patched)?);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -128,7 +136,10 @@ mod tests {
                 "koordinatorPriority": 7,
                 "patch": {
                     "metadata": {"labels": {"app": null}},
-                    "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}},
+                    "spec": {
+                        "containers": [{"name": "c"}], "nodeSelector": {"for": "pods"},
+                        "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}},
+                    },
                 },
             }),
         );
@@ -137,6 +148,8 @@ mod tests {
         assert_eq!(got["metadata"]["labels"], labels);
         assert_eq!(got["metadata"]["annotations"], json!({"n": "2", "m": ""}));
         assert_eq!(got["spec"]["owners"], with_template()["spec"]["owners"], "what we do not know stays");
+        let fields: Vec<_> = got["spec"].as_object().expect("an object").keys().collect();
+        assert_eq!(fields, ["owners", "template"], "a patch for pods adds nothing else");
         let template = json!({
             "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
             "schedulerName": "koord-scheduler", "priorityClassName": "koord-batch", "priority": 5000,
