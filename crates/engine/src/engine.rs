@@ -26,7 +26,6 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use command::{Command, Subject};
@@ -38,6 +37,7 @@ pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
 use crate::extender::Extender;
+use crate::hash::UidMap;
 use crate::plugins::registry::{self, Manner};
 use crate::pod::PodKey;
 use crate::profile::ProfileError;
@@ -52,7 +52,7 @@ pub struct Engine {
     world: World,
     queue: Queue<World>,
     /// Pods with a place that are not bound yet, by UID.
-    bindings: HashMap<Box<str>, binding::Binding>,
+    bindings: UidMap<binding::Binding>,
     nominated: Nominated,
     keeper: reservations::Keeper,
     /// What attempts remember, for each profile.
@@ -136,8 +136,8 @@ impl Engine {
             cluster: Cluster::default(),
             frameworks,
             plugins: Default::default(),
-            waiting: HashMap::new(),
-            others: HashMap::new(),
+            waiting: UidMap::default(),
+            others: UidMap::default(),
             hint_times: None,
         };
         for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
@@ -164,7 +164,7 @@ impl Engine {
         Engine {
             world,
             queue: Queue::new(queue_options, profiles),
-            bindings: HashMap::new(),
+            bindings: UidMap::default(),
             nominated: Nominated::default(),
             keeper: reservations::Keeper::new(keeping.map(|profile| &profile.args.reservation)),
             memories,
@@ -173,7 +173,7 @@ impl Engine {
             random: Random::new(options.seed),
             commands: Vec::new(),
             latest: Time::MIN,
-            complaints: HashMap::new(),
+            complaints: complaints::Complaints::default(),
             preemptions: Preemptions::default(),
             handlers: handlers::Handlers::default(),
             extenders: Vec::new(),

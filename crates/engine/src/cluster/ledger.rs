@@ -3,10 +3,10 @@
 //! Each pod is counted on one row at most, by its UID, whatever order events come in. Unlike upstream nothing
 //! here ends the process: an event that contradicts what we know is taken as the truth and reported.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Cluster, Row};
+use crate::hash::UidMap;
 use crate::pod::Pod;
 use crate::time::Time;
 
@@ -42,7 +42,7 @@ pub enum Conflict {
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    held: HashMap<Box<str>, Held>,
+    held: UidMap<Held>,
     assumed: usize,
 }
 

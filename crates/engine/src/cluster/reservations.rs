@@ -7,14 +7,14 @@
 //! matter. Everything is idempotent by key; `recount` builds it again from the pods. Who may use what is found by
 //! `owners`. Spec: scheduler-reservation-loadaware A5, A19.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use koord_api::crd::reservation::Reservation;
 use koord_api::resource::{ResourceId, ResourceVector};
 
 use super::{Cluster, Row};
-use crate::hash::QuickMap;
+use crate::hash::{QuickMap, UidMap};
 use crate::intern::Names;
 use crate::pod::{Class, Pod};
 use crate::profile;
@@ -93,18 +93,18 @@ impl Overdrawn {
 pub struct Reservations {
     entries: BTreeMap<ReservationId, Entry>,
     last: u32,
-    by_uid: HashMap<Box<str>, ReservationId>,
+    by_uid: UidMap<ReservationId>,
     by_name: BTreeMap<Box<str>, ReservationId>,
     /// Ascending by name.
     by_row: QuickMap<Row, Vec<ReservationId>>,
     /// What pods of reservations count for, by UID.
-    counted: HashMap<Box<str>, Counted>,
+    counted: UidMap<Counted>,
     /// Pods that use a reservation, by its UID and ascending by theirs; it need not be known.
-    users: HashMap<Box<str>, Vec<Owner>>,
+    users: UidMap<Vec<Owner>>,
     /// The reservation's UID by the pod's.
-    used: HashMap<Box<str>, Box<str>>,
+    used: UidMap<Box<str>>,
     /// Pods that a promise of a node comes with one of a reservation, by UID: the reservation's.
-    promised: HashMap<Box<str>, ReservationId>,
+    promised: UidMap<ReservationId>,
     owners: owners::Owners,
     selectors: SelectorIndex,
     /// How many of them want to be used in an order.
@@ -247,14 +247,12 @@ impl Reservations {
     fn add_up(&mut self, id: ReservationId) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let users = self.users.get(&entry.record.uid).map_or(&[][..], Vec::as_slice);
-        entry.owners = users.iter().filter(|owner| Some(owner.row) == entry.row).cloned().collect();
+        entry.owners.clear();
+        entry.owners.extend(users.iter().filter(|owner| Some(owner.row) == entry.row).cloned());
         entry.allocated = ResourceVector::new();
-        for owner in &entry.owners {
-            let requests = &owner.pod.class.requests.amounts;
-            for name in &entry.record.names {
-                let sum = entry.allocated.get(*name).saturating_add(requests.get(*name));
-                entry.allocated.set(*name, sum);
-            }
+        for name in &entry.record.names {
+            let used = entry.owners.iter().map(|owner| owner.pod.class.requests.amounts.get(*name));
+            entry.allocated.set(*name, used.fold(0, i64::saturating_add));
         }
         let record = &entry.record;
         let is_spent = record.is_once && (!entry.owners.is_empty() || record.is_taken);
@@ -302,9 +300,7 @@ impl Entry {
             return counted;
         }
         for id in &self.record.names {
-            let held = self.record.allocatable.get(*id).min(requests.amounts.get(*id)).max(0);
-            let taken = allocated.get(*id).clamp(0, held);
-            counted.amounts.set(*id, requests.amounts.get(*id).saturating_sub(taken));
+            counted.amounts.set(*id, self.rest_of(*id, allocated.get(*id)));
         }
         // Nodes are scored as upstream does, which gives all back that owners use. Whether a pod fits must not be decided
         // by that: the node would have to have more than it has.
@@ -318,6 +314,16 @@ impl Entry {
             counted.overdrawn.memory = over(ResourceId::MEMORY);
         }
         counted
+    }
+
+    /// What its pod counts for of one resource, when owners use so much of it.
+    pub fn rest_of(&self, id: ResourceId, allocated: i64) -> i64 {
+        let asked = self.record.pod.class.requests.amounts.get(id);
+        if !self.is_matchable || !self.record.counts(id) {
+            return asked;
+        }
+        let held = self.record.allocatable.get(id).min(asked).max(0);
+        asked.saturating_sub(allocated.clamp(0, held))
     }
 
     /// What owners use as scoring counts it: cpu and memory.
@@ -479,9 +485,10 @@ impl Cluster {
         if let Some(counted) = self.reservations.counted.get_mut(&entry.record.uid)
             && *counted != rest
         {
-            self.columns.count(row, counted, -1, &self.resources);
-            self.columns.count(row, &rest, 1, &self.resources);
-            *counted = rest;
+            let old = std::mem::replace(counted, rest);
+            let mut change = counted.clone();
+            change.shift(&old, -1);
+            self.columns.count(row, &change, 1, &self.resources);
         }
         self.touch(row);
     }

@@ -10,7 +10,7 @@ use super::hint::{Hint, Registration};
 use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
 use crate::cluster::load::Settings;
-use crate::cluster::reservations::Entry;
+use crate::cluster::reservations::{Counted, Entry};
 use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
@@ -325,6 +325,21 @@ pub trait Restore: Send + Sync {
 
     /// Through whom on one of them.
     fn lifted(&self, cycle: &Cycle<'_>, row: Row) -> Vec<Arc<Pod>>;
+
+    /// All that this plugin has to say of a row where the pod looks through one other, in one go; none where there is
+    /// more to it.
+    fn glance<'a>(&self, _cycle: &Cycle<'a>, _row: Row) -> Option<Glance<'a>> {
+        None
+    }
+}
+
+/// A row on which a pod looks through one other, and which the plugin's own filter lets pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance<'a> {
+    /// What that other counts for.
+    pub lifted: &'a Counted,
+    /// What the plugin's own score is.
+    pub score: i64,
 }
 
 /// Has a say about a pod's use of one reservation on a node. Plugins that hold CPUs or devices for reservations take

@@ -15,7 +15,7 @@ use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
 use crate::framework::parts::FilterPart;
 use crate::framework::{
-    Code, Cycle, Delta, Demand, Filter, Hooks, InReservation, NodeView, Nominating, PostFilter,
+    Code, Cycle, Delta, Demand, Filter, Glance, Hooks, InReservation, NodeView, Nominating, PostFilter,
     PostFilterInput, PostFiltered, PreFilter, Preparation, Reason, Restore, Scope, Status, restored,
 };
 use crate::pod::reservation::Policy;
@@ -26,6 +26,7 @@ use crate::random::Random;
 use super::default_preemption::{self, Method};
 
 mod fit;
+mod glance;
 mod nominate;
 mod pre_allocation;
 mod reserve;
@@ -192,8 +193,15 @@ impl Restore for Reserving {
         if cycle.pod.class.reserve.is_some() {
             return self.lifted_for_reserve_pod(cycle.cluster, cycle.pod, row);
         }
+        if !cycle.cluster.reservations().are_on(row) {
+            return Vec::new();
+        }
         let seeker = Seeker::new(cycle.cluster, cycle.pod, &self.settings);
         seeker.matched_on(row).into_iter().map(|entry| entry.record.pod.clone()).collect()
+    }
+
+    fn glance<'a>(&self, cycle: &Cycle<'a>, row: Row) -> Option<Glance<'a>> {
+        self.glance_at(cycle, row)
     }
 }
 

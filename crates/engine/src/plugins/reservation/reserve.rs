@@ -19,6 +19,9 @@ impl Reserving {
     /// The reservation that a pod which has just been placed on a row would use.
     fn nominate_placed(&self, cluster: &Cluster, pod: &Arc<Pod>, row: Row) -> Option<Arc<Reserved>> {
         let cycle = Cycle::new(cluster, pod);
+        if let Some(entry) = self.only_reservation(&cycle, row, true) {
+            return Some(entry.record.clone());
+        }
         let mut seen = self.seen(&cycle, row);
         // The pod is there already; it must not be in its own way.
         seen.remove(cluster, row, pod);
@@ -82,8 +85,7 @@ impl Reserve for Reserving {
 
 /// The mark of a reservation, as an annotation of one who uses it.
 fn mark(record: &Reserved) -> (String, Option<String>) {
-    let mark = ReservationAllocated { name: record.name.to_string(), uid: record.uid.to_string() };
-    (ReservationAllocated::KEY.to_owned(), Some(mark.text()))
+    (ReservationAllocated::KEY.to_owned(), Some(record.mark.to_string()))
 }
 
 impl PreBind for Reserving {

@@ -69,7 +69,12 @@ impl<'a> Seeker<'a> {
         if !self.is_concerned() {
             return Vec::new();
         }
-        self.reservations().on(row).filter(|entry| self.matches(entry)).collect()
+        self.matches_on(row).collect()
+    }
+
+    /// The same, one after the other.
+    pub(super) fn matches_on<'s>(&'s self, row: Row) -> impl Iterator<Item = &'a Entry> + use<'s, 'a> {
+        self.reservations().on(row).filter(|entry| self.matches(entry))
     }
 
     fn matches(&self, entry: &Entry) -> bool {
