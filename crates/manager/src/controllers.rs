@@ -14,7 +14,7 @@ use koord_kit::cache::{Cache, Delta, ObjectKey};
 use koord_kit::events::{Flavour, Recorder, recorder};
 use koord_kit::leader::Leadership;
 use koord_kit::log::chain;
-use koord_kit::metrics::KitMetrics;
+use koord_kit::metrics::{KitMetrics, Metrics};
 use koord_kit::queue::{QueueMetrics, Retries, WorkQueue};
 use kube::Resource;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +67,8 @@ pub struct Ground {
     pub metrics: ManagerMetrics,
     pub kit_metrics: KitMetrics,
     pub queue_metrics: QueueMetrics,
+    /// What `/internal-metrics` shows.
+    pub internal: Arc<Metrics>,
     /// Everything that runs until the process ends.
     pub tasks: TaskTracker,
     /// Cancelled when the process ends.

@@ -137,3 +137,41 @@ fn note(node: &Node, Ignored { key, value, reason }: &Ignored) -> Note {
         text: format!("{key}={value:?} is ignored: {reason}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_differs_by_what_strategies_look_at() {
+        let node = |metadata: serde_json::Value, status: serde_json::Value| -> Node {
+            serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+        };
+        let plain = node(json!({"name": "n", "labels": {"pool": "a"}}), json!({}));
+        let annotated = |key: &str, value: &str| {
+            node(json!({"name": "n", "labels": {"pool": "a"}, "annotations": {key: value}}), json!({}))
+        };
+        let (strategy, bandwidth) =
+            ("node.koordinator.sh/colocation-strategy", "node.koordinator.sh/network-bandwidth");
+        for (name, new, want) in [
+            ("labels", node(json!({"name": "n", "labels": {"pool": "b"}}), json!({})), true),
+            ("manager#26.DB-20", annotated(strategy, "{}"), true),
+            ("manager#26.DB-20", annotated(bandwidth, "1G"), true),
+            ("another annotation", annotated("lab/name", "n"), false),
+            (
+                "a heartbeat",
+                node(
+                    json!({"name": "n", "labels": {"pool": "a"}}),
+                    json!({"nodeInfo": null, "phase": "Running"}),
+                ),
+                false,
+            ),
+        ] {
+            assert_eq!(node_differs(&plain, &new), want, "{name}");
+            assert_eq!(node_differs(&new, &plain), want, "{name}, the other way round");
+        }
+        assert!(node_differs(&annotated(bandwidth, "1G"), &annotated(bandwidth, "2G")), "manager#26.DB-20");
+    }
+}

@@ -168,6 +168,7 @@ const fn webhook(name: &'static str, kind: Kind, default: &'static str, help: &'
     Flag::new(name, kind, default, help).group("Webhooks")
 }
 
+/// Differs: nothing is served at `--pprof-addr`, for there is no Go runtime.
 const UNUSED: &[Flag] = &[
     unused("enable-pprof", Bool, "true", "there is no Go runtime to profile"),
     unused("pprof-addr", Text, ":8090", "there is no Go runtime to profile"),

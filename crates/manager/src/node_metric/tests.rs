@@ -154,3 +154,17 @@ fn ratio_labels_become_percents() {
         assert_eq!(strategy.ignored.is_empty(), want != 60, "{name} {ratio:?}");
     }
 }
+
+#[test]
+fn an_annotation_that_makes_the_strategy_unusable_is_left_out() {
+    // For what a node lends; how it is measured is M8.
+    for annotation in [r#"{"cpuReclaimThresholdPercent":-5}"#, r#"{"degradeTimeMinutes":0}"#, "{bad"] {
+        let (labels, annotations) = (BTreeMap::new(), annotated(annotation));
+        let facts = NodeFacts { labels: &labels, annotations: &annotations };
+        let config = seen(&[Some(REPORT_30)]);
+        let rendered = config.colocation_strategy(facts).unwrap();
+        let plain = NodeFacts { labels: &labels, annotations: &labels };
+        assert_eq!(rendered.value, config.colocation_strategy(plain).unwrap().value, "manager#26.DB-32");
+        assert_eq!((rendered.ignored.len(), rendered.ignored[0].key), (1, STRATEGY), "manager#26.DB-32");
+    }
+}

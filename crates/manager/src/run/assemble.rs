@@ -97,6 +97,7 @@ pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, Sta
         metrics: ManagerMetrics::new(&process, &internal),
         queue_metrics: QueueMetrics::new(&process),
         kit_metrics,
+        internal: internal.clone(),
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
         options,
