@@ -71,7 +71,7 @@ pub fn trace(
     let mut traces = Vec::with_capacity(relevant.len());
     for (at, (profile, marks)) in relevant.iter().enumerate() {
         let later = relevant.get(at + 1..).unwrap_or_default();
-        let marks = marks.iter().map(|mark| hide(mark.clone(), later)).collect();
+        let marks: Vec<Mark> = marks.iter().map(|mark| hide(mark.clone(), later)).collect();
         traces.push(Trace { profile: profile.name().to_owned(), verdict: judge(&marks), marks });
     }
     traces
@@ -107,7 +107,7 @@ fn hide(mark: Mark, later: &[(&Profile, Vec<Mark>)]) -> Mark {
     }
 }
 
-fn judge(marks: &Vec<Mark>) -> Verdict {
+fn judge(marks: &[Mark]) -> Verdict {
     let missing = marks.iter().filter(|mark| matches!(mark.seen, Seen::Other(_))).count();
     match missing {
         0 => Verdict::Applied,
