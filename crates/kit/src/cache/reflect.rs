@@ -13,7 +13,7 @@ use super::split::Splitter;
 use super::store::Outcome;
 use super::wire::{Decoded, Decoder, Head, Line, Page, PageMeta};
 use super::{Options, Phase, Shared, Source};
-use crate::client::service::RetryPolicy;
+use crate::client::service::{ReadInPieces, RetryPolicy};
 use crate::log::chain;
 use crate::metrics::{KindLabels, RelistLabels};
 use crate::random;
@@ -233,20 +233,22 @@ impl<V: Send + Sync + 'static> Reflector<V> {
     /// Takes in a full list that comes in one piece, object by object.
     async fn list_in_one_piece(&mut self, params: &ListParams) -> End {
         self.shared.change(|store, _| store.begin_list()).deliver().await;
-        let request = match Request::new(&self.source.url_path).list(params) {
+        let mut request = match Request::new(&self.source.url_path).list(params) {
             Ok(request) => request,
             Err(error) => return End::Failed(chain(&error)),
         };
+        request.extensions_mut().insert(ReadInPieces);
         let mut stream = match self.client.request_stream(request).await {
             Ok(stream) => std::pin::pin!(stream),
             Err(error) => return end_of(&error),
         };
         let (mut splitter, mut objects) = (Splitter::default(), Vec::new());
         loop {
-            let bytes = match stream.fill_buf().await {
-                Ok([]) => break,
-                Ok(bytes) => bytes,
-                Err(error) => return End::Failed(chain(&error)),
+            let bytes = match tokio::time::timeout(IDLE_TIMEOUT, stream.fill_buf()).await {
+                Ok(Ok([])) => break,
+                Ok(Ok(bytes)) => bytes,
+                Ok(Err(error)) => return End::Failed(chain(&error)),
+                Err(_) => return End::Failed("the list stopped in the middle".to_owned()),
             };
             let length = bytes.len();
             splitter.feed(bytes, |object| objects.push(String::from_utf8_lossy(object).into_owned()));
