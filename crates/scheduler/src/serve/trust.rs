@@ -83,15 +83,14 @@ struct Proxies {
 impl Trust {
     /// By these flags; `client` may read the cluster's settings. Nothing is known yet.
     pub fn new(flags: &Authentication, client: kube::Client) -> Trust {
-        let elsewhere = || flags.skip_lookup;
         let clients = match &flags.client_ca_file {
             Some(path) => Source::Flags(path.clone()),
-            None if elsewhere() => Source::Nobody,
+            None if flags.skip_lookup => Source::Nobody,
             None => Source::Cluster,
         };
         let proxies = match &flags.request_headers.client_ca_file {
             Some(_) => Source::Flags(flags.request_headers.clone()),
-            None if elsewhere() => Source::Nobody,
+            None if flags.skip_lookup => Source::Nobody,
             None => Source::Cluster,
         };
         Trust { clients, proxies, client, known: RwLock::default() }
