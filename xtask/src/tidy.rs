@@ -21,14 +21,31 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("koord-kit", &["koord-api"]),
     ("koord-testkit", &[]),
     ("koord-scheduler", &["koord-api", "koord-engine", "koord-kit"]),
+    ("koord-manager", &["koord-api", "koord-kit"]),
     ("koord-sandbox", &["koord-api", "koord-kit"]),
     (
         "koord",
-        &["koord-api", "koord-engine", "koord-kit", "koord-sandbox", "koord-scheduler", "koord-testkit"],
+        &[
+            "koord-api",
+            "koord-engine",
+            "koord-kit",
+            "koord-manager",
+            "koord-sandbox",
+            "koord-scheduler",
+            "koord-testkit",
+        ],
     ),
     (
         "koord-e2e",
-        &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox", "koord-scheduler"],
+        &[
+            "koord-api",
+            "koord-engine",
+            "koord-kit",
+            "koord-manager",
+            "koord-testkit",
+            "koord-sandbox",
+            "koord-scheduler",
+        ],
     ),
     ("xtask", &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox"]),
 ];

@@ -46,7 +46,8 @@ impl Component {
     /// Every gate of the component, in table order.
     pub fn gates(self) -> impl Iterator<Item = &'static Gate> {
         let tables: &[&'static [Gate]] = match self {
-            Component::Manager => &[&MANAGER, &TRANSFORMERS],
+            // The descheduler's has no effect here, but upstream's manager takes it too.
+            Component::Manager => &[&MANAGER, &TRANSFORMERS, &DESCHEDULER],
             Component::Scheduler => &[&SCHEDULER, &TRANSFORMERS, &KUBE_SCHEDULER],
             Component::Descheduler => &[&DESCHEDULER, &TRANSFORMERS],
             Component::Koordlet => &[&KOORDLET, &RUNTIME_HOOKS],

@@ -5,6 +5,7 @@
 // Text forms of Kubernetes and Linux.
 pub mod cpuset;
 pub mod duration;
+pub mod number;
 pub mod quantity;
 pub mod time;
 

@@ -8,7 +8,7 @@ pub mod faults;
 pub mod framework;
 pub mod hash;
 pub mod intern;
-pub mod number;
+pub use koord_api::number;
 pub mod plugins;
 pub mod pod;
 pub mod profile;

@@ -28,8 +28,9 @@
 //! objects without saying which; and neither duplicates nor deletions missed while away reach the reader as deltas.
 //!
 //! Parts: [`store`] judges news (pure), `wire` reads the server's JSON (pure), `reflect` talks to the server,
-//! [`pool`] keeps equal values once.
+//! [`pool`] keeps equal values once, [`Index`] finds objects by what they hold.
 
+mod index;
 pub mod pool;
 mod reflect;
 pub mod store;
@@ -49,6 +50,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+pub use index::Index;
 pub use pool::Pool;
 pub use reflect::Reflector;
 pub use store::{Delta, ObjectKey, Uid};
@@ -72,6 +74,7 @@ pub struct CacheBuilder<V> {
     source: Source,
     decode: Decoder<V>,
     options: Options,
+    indexes: Vec<index::Keeper<V>>,
     metrics: KitMetrics,
 }
 
@@ -120,7 +123,14 @@ impl<V: Send + Sync + 'static> CacheBuilder<V> {
             missing_grace: MISSING_GRACE_DEFAULT,
         };
         let decode = wire::decoder::<K, V>(project);
-        CacheBuilder { client, source, decode, options, metrics: KitMetrics::unregistered() }
+        CacheBuilder {
+            client,
+            source,
+            decode,
+            options,
+            indexes: Vec::new(),
+            metrics: KitMetrics::unregistered(),
+        }
     }
 
     /// Only the objects of one namespace.
@@ -160,6 +170,16 @@ impl<V: Send + Sync + 'static> CacheBuilder<V> {
         self
     }
 
+    /// Also finds objects by a text that they hold, such as the node of a pod; objects without it are not found.
+    pub fn index(
+        mut self,
+        key: impl Fn(&V) -> Option<&str> + Send + Sync + 'static,
+    ) -> (CacheBuilder<V>, Index<V>) {
+        let (index, keeper) = index::index(key);
+        self.indexes.push(keeper);
+        (self, index)
+    }
+
     pub fn metrics(mut self, metrics: &KitMetrics) -> CacheBuilder<V> {
         self.metrics = metrics.clone();
         self
@@ -179,6 +199,7 @@ impl<V: Send + Sync + 'static> CacheBuilder<V> {
             phase: Mutex::new(Phase::Starting),
             malformed: Mutex::new(BTreeMap::new()),
             synced,
+            indexes: self.indexes,
             metrics: self.metrics,
         });
         let reflector = Reflector::new(self.client, self.source, self.decode, self.options, shared.clone());
@@ -206,6 +227,8 @@ pub(crate) struct Shared<V> {
     /// Why the named objects could not be read.
     malformed: Mutex<BTreeMap<String, String>>,
     synced: watch::Sender<bool>,
+    /// Called with every change, in order, while the contents are locked.
+    indexes: Vec<index::Keeper<V>>,
     metrics: KitMetrics,
 }
 
@@ -357,6 +380,9 @@ impl<V> Shared<V> {
         let mut contents = self.contents.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut deltas = Vec::new();
         work(&mut contents.store, &mut deltas);
+        for keeper in &self.indexes {
+            deltas.iter().for_each(keeper);
+        }
         contents.subscribers.retain(|subscriber| !subscriber.is_closed());
         let labels = KindLabels { kind: self.kind.clone() };
         let len = i64::try_from(contents.store.len()).unwrap_or(i64::MAX);

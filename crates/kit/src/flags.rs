@@ -184,6 +184,29 @@ fn wrong_kind<T>(name: &str, wanted: &str, found: &Value) -> T {
     panic!("flag --{name} is read as {wanted} but its table makes it {found:?}")
 }
 
+/// Which of several named parts run, as a list of names says: `*` is all, `-name` all but one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen(Vec<String>);
+
+impl Chosen {
+    pub fn new(list: &[String]) -> Chosen {
+        Chosen(list.to_vec())
+    }
+
+    /// The first mention of the part decides, then whether all are on.
+    pub fn is_on(&self, part: &str) -> bool {
+        for word in &self.0 {
+            if word == part {
+                return true;
+            }
+            if word.strip_prefix('-') == Some(part) {
+                return false;
+            }
+        }
+        self.0.iter().any(|word| word == "*")
+    }
+}
+
 /// The flags of [`crate::log`], with klog's older ones accepted for nothing.
 pub const LOG_FLAGS: &[Flag] = &[
     Flag::new("v", Kind::Int, "0", "verbosity: 0-3 info, 4 debug, 5 and up trace").short('v').group("Logs"),

@@ -2,7 +2,8 @@
 //!
 //! Start-up: [`flags`] and [`config`] read what the user asked for, [`log`] and [`shutdown`] frame the process.
 //! Talking to the cluster: [`client`] connects, [`cache`] watches, [`pods`] is the compact pod, [`mod@write`] and
-//! [`conditions`] change objects, [`events`] tells users, [`leader`] makes sure that only one replica acts.
+//! [`conditions`] change objects, [`events`] tells users, [`leader`] makes sure that only one replica acts, [`queue`] is
+//! a controller's line of work.
 //! Being watched: [`metrics`] and [`http`].
 
 pub mod flags;
@@ -26,6 +27,8 @@ pub mod conditions;
 pub mod events;
 
 pub mod leader;
+
+pub mod queue;
 
 pub mod metrics;
 

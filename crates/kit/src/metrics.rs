@@ -5,15 +5,16 @@
 
 use std::fmt;
 use std::fs;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 /// The process's metrics. Share it by `Arc`.
@@ -37,6 +38,11 @@ impl Metrics {
         Metrics { registry: Mutex::new(registry) }
     }
 
+    /// A registry with nothing in it, for a page of its own.
+    pub fn bare() -> Metrics {
+        Metrics { registry: Mutex::new(Registry::default()) }
+    }
+
     /// Adds metrics.
     pub fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
         let mut registry = self.registry.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -56,6 +62,34 @@ impl Metrics {
             Format::Prometheus => to_prometheus(&page),
         }
     }
+}
+
+/// A counter from before names had to end in `_total`, which OpenMetrics would add.
+#[derive(Clone, Debug, Default)]
+pub struct Tally(Arc<AtomicU64>);
+
+impl Tally {
+    pub fn inc(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl EncodeMetric for Tally {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        encoder.encode_gauge(&self.get())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Unknown
+    }
+}
+
+impl TypedMetric for Tally {
+    const TYPE: MetricType = MetricType::Unknown;
 }
 
 /// The two forms of a metrics page.
@@ -95,7 +129,8 @@ fn to_prometheus(page: &str) -> String {
             let (suffix, kind) = match kind {
                 "counter" => ("_total", "counter"),
                 "info" => ("_info", "gauge"),
-                "unknown" => ("", "untyped"),
+                // A `Tally`, the only one of ours that has no type in OpenMetrics.
+                "unknown" => ("", "counter"),
                 other => ("", other),
             };
             if let Some(text) = help.take().and_then(|line| line.strip_prefix("# HELP ")?.strip_prefix(name))

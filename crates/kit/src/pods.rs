@@ -74,7 +74,7 @@ pub enum PodPhase {
 }
 
 impl PodPhase {
-    fn of(text: Option<&str>) -> PodPhase {
+    pub fn of(text: Option<&str>) -> PodPhase {
         match text {
             None | Some("" | "Pending") => PodPhase::Pending,
             Some("Running") => PodPhase::Running,

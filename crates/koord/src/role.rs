@@ -21,12 +21,20 @@ pub(crate) struct Role {
 }
 
 /// Every role of this build, in the order of the help text.
-pub(crate) const ROLES: &[Role] = &[Role {
-    name: "scheduler",
-    programs: &["koord-scheduler"],
-    about: "Places pods on nodes: kube-scheduler with Koordinator's plugins",
-    run: |words| koord_scheduler::run::main(words, crate::command::VERSION),
-}];
+pub(crate) const ROLES: &[Role] = &[
+    Role {
+        name: "scheduler",
+        programs: &["koord-scheduler"],
+        about: "Places pods on nodes: kube-scheduler with Koordinator's plugins",
+        run: |words| koord_scheduler::run::main(words, crate::command::VERSION),
+    },
+    Role {
+        name: "manager",
+        programs: &["koord-manager"],
+        about: "Reclaims unused capacity, tells agents their strategies, keeps quota trees, admits pods",
+        run: |words| koord_manager::run::main(words, crate::command::VERSION),
+    },
+];
 
 /// The role that `program` (the first word, with or without a path) asks for.
 pub(crate) fn by_program<'a>(roles: &'a [Role], program: &Path) -> Option<&'a Role> {

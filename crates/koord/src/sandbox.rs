@@ -12,6 +12,7 @@ use http::Method;
 use koord_sandbox::server::Restored;
 use serde_json::Value;
 
+mod manager;
 mod node;
 mod place;
 mod remote;
@@ -139,6 +140,7 @@ async fn status(place: &Place, as_json: bool) -> Result<()> {
         answer["pid"] = running.pid.into();
         answer["kubeconfig"] = running.kubeconfig.to_string_lossy().into();
         answer["scheduler"] = running.scheduler.clone().into();
+        answer["manager"] = running.manager.clone().into();
         return say(&serde_json::to_string_pretty(&answer)?);
     }
     say(&text::status(place, &running, &answer))

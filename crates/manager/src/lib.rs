@@ -4,6 +4,8 @@
 //! told), [`quota_profile`] (roots of quota trees) and the answers of the [`webhook`] are functions from objects to objects.
 //! [`controllers`] read the caches of the [`world`], ask these functions and write what changed; [`run`] wires all of it.
 
+pub mod amounts;
+pub mod colocation_profile;
 pub mod node_metric;
 pub mod node_resource;
 pub mod node_slo;
@@ -13,8 +15,12 @@ pub mod quota_profile;
 pub mod webhook;
 
 pub mod controllers;
+pub mod strategies;
 pub mod world;
 
 pub mod flags;
 pub mod metrics;
 pub mod run;
+
+#[cfg(test)]
+mod fake;

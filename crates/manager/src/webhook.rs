@@ -15,6 +15,8 @@ pub mod paths;
 
 pub mod pod;
 
+pub mod node;
+
 pub mod denial;
 
 pub mod pod_validate;
@@ -28,3 +30,5 @@ pub mod reservation;
 pub mod config_map;
 
 pub mod binding;
+
+pub mod checks;

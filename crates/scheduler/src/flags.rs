@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use koord_api::gate::{Component, GateError, Gates};
-use koord_kit::flags::{self, FEATURE_GATES, Flag, FlagErrors, Kind, LOG_FLAGS, Values, log_options};
+use koord_kit::flags::{self, Chosen, FEATURE_GATES, Flag, FlagErrors, Kind, LOG_FLAGS, Values, log_options};
 use koord_kit::log::{LogError, LogOptions};
 
 use crate::config::Overrides;
@@ -35,7 +35,8 @@ pub struct Options {
     pub authorization: Authorization,
     /// How long a pod may stay unschedulable before it is tried again whatever happens.
     pub pod_max_in_unschedulable: Duration,
-    pub controller_plugins: ControllerPlugins,
+    /// Which plugins may run their controllers. Spec: scheduler-core 9.1.
+    pub controller_plugins: Chosen,
     pub debug: Debug,
     pub monitor: Monitor,
     pub sync_barrier: SyncBarrier,
@@ -118,29 +119,6 @@ pub struct Record {
     pub limit: u64,
 }
 
-/// Which plugins may run their controllers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControllerPlugins(Vec<String>);
-
-impl ControllerPlugins {
-    pub fn new(list: &[String]) -> ControllerPlugins {
-        ControllerPlugins(list.to_vec())
-    }
-
-    /// The first mention of the plugin decides, then whether all are on. Spec: scheduler-core 9.1.
-    pub fn is_on(&self, plugin: &str) -> bool {
-        for word in &self.0 {
-            if word == plugin {
-                return true;
-            }
-            if word.strip_prefix('-') == Some(plugin) {
-                return false;
-            }
-        }
-        self.0.iter().any(|word| word == "*")
-    }
-}
-
 /// What is wrong with a command line.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
@@ -202,7 +180,7 @@ fn options(values: &Values) -> Result<Options, OptionsError> {
         authentication: reader.authentication(),
         authorization: reader.authorization(),
         pod_max_in_unschedulable: reader.duration("pod-max-in-unschedulable-pods-duration"),
-        controller_plugins: ControllerPlugins::new(values.list("controller-plugins")),
+        controller_plugins: Chosen::new(values.list("controller-plugins")),
         debug: reader.debug(),
         monitor: Monitor {
             period: reader.duration("scheduler-monitor-period"),

@@ -61,9 +61,11 @@ wire! {
 const EXTENSIONS_KEY: &str = "Object";
 
 impl NodeSloSpec {
-    /// The strategy that a third party stored under `name`.
+    /// The strategy that a third party stored under `name`, in upstream's encoding or without it.
     pub fn extension(&self, name: &str) -> Option<&Value> {
-        self.extensions.as_ref()?.get(EXTENSIONS_KEY)?.get(name)
+        let extensions = self.extensions.as_ref()?;
+        let wrapped = extensions.get(EXTENSIONS_KEY).and_then(|inner| inner.get(name));
+        wrapped.or_else(|| extensions.get(name))
     }
 
     /// Stores strategies of third parties in upstream's encoding, beside whatever else is there.

@@ -240,6 +240,7 @@ impl Profile {
         priority_classes: &BTreeMap<String, PriorityClassFacts>,
     ) -> Result<(), ProfileError> {
         self.set_texts(pod);
+        self.append_suffixes(pod, |_, _| true);
         let spec = &self.spec;
         if !spec.scheduler_name.is_empty() {
             child(object(pod), "spec").insert("schedulerName".to_owned(), json!(spec.scheduler_name));
@@ -257,14 +258,18 @@ impl Profile {
     }
 
     /// Applies what a pod that already exists may still be given: no scheduler, no priority.
+    ///
+    /// Differs: a suffix that is there is not appended again; upstream's labels grow with every pass (manager 26,
+    /// DB-11).
     pub fn apply_late(&self, pod: &mut Value) -> Result<(), ProfileError> {
         self.set_texts(pod);
+        self.append_suffixes(pod, |value, suffix| !value.ends_with(suffix));
         self.set_qos(pod);
         self.set_sub_priority(pod);
         self.patch(pod)
     }
 
-    /// Labels and annotations that are set, copied and appended to.
+    /// Labels and annotations that are set and copied.
     pub(super) fn set_texts(&self, pod: &mut Value) {
         let spec = &self.spec;
         for (which, set, mapping) in [
@@ -281,9 +286,13 @@ impl Profile {
                 texts.insert(to.clone(), value);
             }
         }
-        for (key, suffix) in &spec.label_suffixes {
+    }
+
+    pub(super) fn append_suffixes(&self, pod: &mut Value, is_due: impl Fn(&str, &str) -> bool) {
+        for (key, suffix) in &self.spec.label_suffixes {
             if let Some(Value::String(value)) =
                 pod.pointer_mut("/metadata/labels").and_then(|labels| labels.get_mut(key))
+                && is_due(value, suffix)
             {
                 value.push_str(suffix);
             }

@@ -62,6 +62,10 @@ pub struct ColocationStrategy {
     pub batch_cpu_threshold_percent: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_memory_threshold_percent: Option<i64>,
+    /// Over how long the highest demand of other pods counts against batch resources, so that they
+    /// shrink at once and grow slowly; 0 or unset is upstream's behaviour, which has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_stabilization_window_seconds: Option<i64>,
     /// Settings of third parties, carried along.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extensions: BTreeMap<String, serde_json::Value>,
@@ -102,6 +106,7 @@ impl Strategy for ColocationStrategy {
         check("midStaticMemoryReservedPercent", self.mid_static_memory_reserved_percent, 0, any);
         check("batchCPUThresholdPercent", self.batch_cpu_threshold_percent, 0, any);
         check("batchMemoryThresholdPercent", self.batch_memory_threshold_percent, 0, any);
+        check("batchStabilizationWindowSeconds", self.batch_stabilization_window_seconds, 0, any);
         if let Some(value) = self.resource_diff_threshold.filter(|value| *value <= 0.0) {
             problems.push(format!("resourceDiffThreshold is {value}, must be greater than 0"));
         }

@@ -157,7 +157,7 @@ impl<S: Strategy> Slot<S> {
     }
 }
 
-/// A document that cannot be read, and one that says something impossible, both give an event.
+/// A document that cannot be read, and one that says something impossible, are both told.
 ///
 /// Differs: upstream is silent about the second (api 7.2).
 fn read<S: Strategy>(text: &str) -> Result<Rules<S>, ConfigEvent> {

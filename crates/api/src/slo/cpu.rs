@@ -49,9 +49,11 @@ pub enum RatioError {
 impl CpuNormalizationStrategy {
     /// The ratio of a CPU, 1 when normalization is off.
     pub fn ratio(&self, model: &str, hyper_thread: bool, turbo: bool) -> Result<f64, RatioError> {
-        if self.enable != Some(true) {
-            return Ok(1.0);
-        }
+        if self.enable == Some(true) { self.model_ratio(model, hyper_thread, turbo) } else { Ok(1.0) }
+    }
+
+    /// The ratio of a CPU, whether or not normalization is on.
+    pub fn model_ratio(&self, model: &str, hyper_thread: bool, turbo: bool) -> Result<f64, RatioError> {
         let ratios = self.ratio_model.get(model).copied().unwrap_or_default();
         let ratio = match (hyper_thread, turbo) {
             (true, true) => ratios.hyper_thread_turbo_enabled_ratio,

@@ -90,17 +90,7 @@ impl SloConfig {
                 }
             }
         }
-        for (key, field) in RATIO_LABELS {
-            let Some(text) = node.labels.get(*key) else { continue };
-            match percent_of_ratio(text) {
-                Some(percent) => *field(&mut value) = Some(percent),
-                None => ignored.push(Ignored {
-                    key,
-                    value: text.clone(),
-                    reason: "not a ratio such as 0.65".to_owned(),
-                }),
-            }
-        }
+        labelled(&mut value, node, &mut ignored);
         Some(Rendered { value, ignored })
     }
 
@@ -113,9 +103,16 @@ impl SloConfig {
         if self.colocation.has_error() && present.is_some() {
             return None;
         }
-        let strategy = self.colocation_strategy(node)?.value;
+        let mut strategy = self.colocation.rules()?.for_node(node.labels).clone();
+        // Here an annotation that can be read counts even where it makes the strategy unusable (manager 3).
+        let annotation = node.annotations.get(COLOCATION_STRATEGY).map(|text| gojson::from_str(text));
+        if let Some(Ok(annotation)) = annotation {
+            strategy = strategy.over(&annotation);
+        }
+        labelled(&mut strategy, node, &mut Vec::new());
         // A node that is not colocated is still measured, at the built-in pace.
-        let strategy = if strategy.enable == Some(true) { strategy } else { defaults::colocation() };
+        let is_usable = strategy.enable == Some(true) && strategy.problems().is_empty();
+        let strategy = if is_usable { strategy } else { defaults::colocation() };
         Some(strategy.metric_policy())
     }
 
@@ -223,6 +220,21 @@ fn annotated(strategy: &ColocationStrategy, text: &str) -> Result<ColocationStra
     match merged.problems() {
         problems if problems.is_empty() => Ok(merged),
         problems => Err(problems.join("; ")),
+    }
+}
+
+/// Percentages that labels of the node replace.
+fn labelled(strategy: &mut ColocationStrategy, node: NodeFacts<'_>, ignored: &mut Vec<Ignored>) {
+    for (key, field) in RATIO_LABELS {
+        let Some(text) = node.labels.get(*key) else { continue };
+        match percent_of_ratio(text) {
+            Some(percent) => *field(strategy) = Some(percent),
+            None => ignored.push(Ignored {
+                key,
+                value: text.clone(),
+                reason: "not a ratio such as 0.65".to_owned(),
+            }),
+        }
     }
 }
 

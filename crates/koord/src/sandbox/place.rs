@@ -32,6 +32,9 @@ pub(crate) struct Running {
     /// Where its scheduler serves plain HTTP; None where it runs without one.
     #[serde(default)]
     pub(crate) scheduler: Option<String>,
+    /// Where its manager serves metrics; None where it runs without one.
+    #[serde(default)]
+    pub(crate) manager: Option<String>,
 }
 
 /// The folder is ours until this is dropped.
@@ -191,7 +194,13 @@ mod tests {
         let held = place.hold().unwrap().unwrap();
         assert!(place.hold().unwrap().is_none() && place.is_held());
         assert!(place.must_run().unwrap_err().to_string().contains("still starting"));
-        let running = Running { pid: 1, server: "s".into(), kubeconfig: place.kubeconfig(), scheduler: None };
+        let running = Running {
+            pid: 1,
+            server: "s".into(),
+            kubeconfig: place.kubeconfig(),
+            scheduler: None,
+            manager: None,
+        };
         place.announce(&running).unwrap();
         assert_eq!(place.running().unwrap().server, "s");
         drop(held);

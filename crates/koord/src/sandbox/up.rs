@@ -14,6 +14,7 @@ use koord_kit::shutdown::Shutdown;
 use koord_sandbox::cluster::{Cluster, Options, Step, Wanted};
 use koord_sandbox::dump::Dump;
 
+use super::manager::Manager;
 use super::place::{Held, Place, Running, quoted, write_kubeconfig};
 use super::scheduler::Scheduler;
 use super::{read_input, say, text};
@@ -44,6 +45,9 @@ pub(super) struct Up {
     /// Who places pods: `koord`, or `none` to bring your own
     #[arg(long, value_name = "WHO", value_parser = ["koord", "none"], default_value = "koord")]
     scheduler: String,
+    /// Who reclaims capacity and tells agents their strategies: `koord`, or `none` to bring your own
+    #[arg(long, value_name = "WHO", value_parser = ["koord", "none"], default_value = "koord")]
+    manager: String,
     /// How many times faster than real the pods' behaviour runs: run times, failures, usage
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
     speed: f64,
@@ -153,6 +157,16 @@ impl Up {
                 Some(started)
             }
         };
+        let manager = match self.manager.as_str() {
+            // It lives by kinds of Koord.
+            _ if self.no_crds => None,
+            "none" => None,
+            _ => {
+                let started = Manager::start(cluster.kubeconfig()).await?;
+                let _ = say(&step(&format!("manager, metrics at {}", started.address()), begun));
+                Some(started)
+            }
+        };
         let mut kubeconfigs = vec![place.kubeconfig()];
         if let Some(path) = &self.kubeconfig {
             kubeconfigs.push(std::path::absolute(path)?);
@@ -166,6 +180,7 @@ impl Up {
             server: format!("https://{}", cluster.address()),
             kubeconfig: kubeconfigs.last().cloned().unwrap_or_default(),
             scheduler: scheduler.as_ref().map(Scheduler::address),
+            manager: manager.as_ref().map(Manager::address),
         };
         place.announce(&running)?;
         say(&format!(
@@ -181,6 +196,9 @@ impl Up {
         };
         let shown = self.show(place, &running, scenario, stopped).await;
         place.withdraw(&kubeconfigs, &content);
+        if let Some(manager) = manager {
+            manager.stop().await;
+        }
         if let Some(scheduler) = scheduler {
             scheduler.stop().await;
         }

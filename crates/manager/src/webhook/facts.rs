@@ -33,6 +33,8 @@ pub struct Facts {
     pub new_namespace: Option<(String, Arc<Texts>)>,
     pub priority_classes: Arc<BTreeMap<String, PriorityClassFacts>>,
     pub quota_trees: Arc<QuotaTrees>,
+    /// The data of slo-controller-config; none while it cannot be read.
+    pub config: Option<Arc<Texts>>,
 }
 
 impl Facts {
@@ -46,6 +48,7 @@ impl Facts {
             new_namespace: None,
             priority_classes: Arc::default(),
             quota_trees: Arc::default(),
+            config: None,
         }
     }
 

@@ -42,6 +42,7 @@ fn colocation_fields(strategy: &ColocationStrategy, mut fields: Fields<'_>) {
     fields.range("MidStaticMemoryReservedPercent", strategy.mid_static_memory_reserved_percent, 0, 100);
     fields.min("BatchCPUThresholdPercent", strategy.batch_cpu_threshold_percent, 0);
     fields.min("BatchMemoryThresholdPercent", strategy.batch_memory_threshold_percent, 0);
+    fields.min("BatchStabilizationWindowSeconds", strategy.batch_stabilization_window_seconds, 0);
 }
 
 pub(super) fn threshold(document: &Document<ResourceThresholdStrategy>) -> Faults {

@@ -1,0 +1,269 @@
+//! Writes to every Node what it may lend, and to its NodeResourceTopology what its zones may. Spec: manager 5.1, 5.2.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use koord_api::crd::device::Device;
+use koord_api::crd::node_resource_topology::Zone;
+use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
+use koord_api::keys::resource::{CPU, MEMORY};
+use koord_api::slo::key;
+use koord_kit::cache::Delta;
+use koord_kit::write::{Part, Place, WriteError, merge_patch, update_with};
+
+use super::{Controller, Failure, Feeds, Ground, Key, Next, node_key};
+use crate::node_resource::batch::zones;
+use crate::node_resource::plan::prepare;
+use crate::node_resource::view::{MetricEntry, TopologyView};
+use crate::node_resource::{Input, NodeMemory, NodeView, Options, PLUGINS, Plan, Plugin, Settings, plan};
+
+pub(super) struct NodeResources {
+    ground: Ground,
+    plugins: Vec<&'static dyn Plugin>,
+    options: Options,
+    memories: Memories,
+}
+
+/// What is remembered of nodes. Locked to take one out or put it back.
+#[derive(Clone, Default)]
+struct Memories(Arc<Mutex<HashMap<Key, NodeMemory>>>);
+
+impl Memories {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, NodeMemory>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl NodeResources {
+    pub(super) fn new(ground: &Ground) -> NodeResources {
+        let chosen = &ground.options.node_resource_plugins;
+        NodeResources {
+            ground: ground.clone(),
+            plugins: PLUGINS.iter().filter(|plugin| chosen.is_on(plugin.name())).copied().collect(),
+            options: Options { sync_gpu_shared: ground.options.gates.is_on("EnableSyncGPUSharedResource") },
+            memories: Memories::default(),
+        }
+    }
+
+    /// What should become of a node; none while there is no configuration.
+    fn plan(&self, node: &Node, memory: &mut NodeMemory) -> Option<(NodeView, Plan)> {
+        let world = &self.ground.world;
+        let standing = self.ground.strategies.now();
+        let view = NodeView::of(node);
+        let strategy = standing.config.colocation_strategy(view.facts())?;
+        let metric = world.node_metrics.get("", &view.name);
+        let topology = world.topologies.get("", &view.name);
+        let device = world.devices.get("", &view.name);
+        let input = Input {
+            now: Timestamp::now(),
+            node: &view,
+            config: &standing.config,
+            settings: &Settings::from(&strategy.value),
+            metric: metric.as_ref().map(|entry| &entry.view),
+            pods: &world.pods_by_node.get(&view.name),
+            topology: topology.as_deref(),
+            device: device.as_deref(),
+            options: self.options,
+        };
+        let plan = plan(&self.plugins, &input, memory);
+        self.report(&view.name, &plan);
+        Some((view, plan))
+    }
+
+    fn report(&self, node: &str, plan: &Plan) {
+        for run in &plan.runs {
+            self.ground.metrics.count_plugin(run.plugin, run.error.is_none(), run.stage.as_str());
+            if let Some(error) = &run.error {
+                tracing::debug!(
+                    node,
+                    plugin = run.plugin,
+                    stage = run.stage.as_str(),
+                    error,
+                    "plugin failed"
+                );
+            }
+        }
+        self.ground.metrics.show_extended(node, |name| plan.resource.quantity(name));
+    }
+
+    async fn write_zones(&self, name: &str, plan: &Plan, memory: &mut NodeMemory) -> Result<(), Failure> {
+        if !plan.zones.is_needed {
+            return Ok(());
+        }
+        let change = |topology: &mut NodeResourceTopology| {
+            zones::apply(&mut topology.zones, &plan.resource, plan.zones.closeness);
+        };
+        let written = update_with(&self.ground.client, place(name), Part::Object, change).await;
+        let outcomes = &self.ground.metrics.node_resource_reconcile;
+        outcomes.of("updateNodeResourceTopology", gone_is_done(written.map(drop)))?;
+        memory.zones_synced = Some(Timestamp::now());
+        Ok(())
+    }
+
+    /// One request where nobody came in between, with the version that was decided about; else read again.
+    ///
+    /// Differs: upstream reads and replaces the whole status each time.
+    async fn write_status(
+        &self,
+        node: &Node,
+        view: &NodeView,
+        plan: &Plan,
+        memory: &mut NodeMemory,
+    ) -> Result<(), Failure> {
+        if plan.prepared != *view {
+            let mut after = node.clone();
+            plan.prepared.write(view, &mut after);
+            let client = &self.ground.client;
+            let patched = merge_patch(client, place(&view.name), Part::Status, node, &after, true).await;
+            let written = match patched {
+                Err(error) if is_conflict(&error) => {
+                    let change = |node: &mut Node| self.lay_over(plan, node);
+                    update_with(client, place(&view.name), Part::Status, change).await.map(drop)
+                }
+                other => other.map(drop),
+            };
+            self.count_write("updateNodeStatus", "updateNodeNotFound", written)?;
+        }
+        memory.node_synced = Some(Timestamp::now());
+        Ok(())
+    }
+
+    fn lay_over(&self, plan: &Plan, node: &mut Node) {
+        let before = NodeView::of(node);
+        let mut after = before.clone();
+        prepare(&self.plugins, &mut after, &plan.resource);
+        after.write(&before, node);
+    }
+
+    async fn write_meta(&self, node: &Node, view: &NodeView, plan: &Plan) -> Result<(), Failure> {
+        let mut after = node.clone();
+        plan.prepared.write_meta(view, &mut after);
+        let place = place(&view.name);
+        let patched = merge_patch(&self.ground.client, place, Part::Object, node, &after, false).await;
+        self.count_write("patchNodeMeta", "updateNodeMetaNotFound", patched.map(drop))
+    }
+
+    /// A node that is gone needs nothing.
+    fn count_write(
+        &self,
+        reason: &'static str,
+        gone: &'static str,
+        written: Result<(), WriteError>,
+    ) -> Result<(), Failure> {
+        let outcomes = &self.ground.metrics.node_resource_reconcile;
+        match written {
+            Err(error) if error.is_not_found() => {
+                outcomes.count(false, gone);
+                Ok(())
+            }
+            other => outcomes.of(reason, other.map_err(Failure::from)),
+        }
+    }
+
+    /// All writes are tried even if one fails.
+    async fn write(
+        &self,
+        node: &Node,
+        view: &NodeView,
+        plan: &Plan,
+        memory: &mut NodeMemory,
+    ) -> Result<(), Failure> {
+        let zones = self.write_zones(&view.name, plan, memory).await;
+        let node = if plan.needs_status {
+            // The labels and annotations travel with it.
+            self.write_status(node, view, plan, memory).await
+        } else if plan.needs_meta {
+            self.write_meta(node, view, plan).await
+        } else {
+            Ok(())
+        };
+        zones.and(node)
+    }
+}
+
+impl Controller for NodeResources {
+    const NAME: &'static str = "noderesource";
+
+    fn listen(&self, feeds: &Feeds) {
+        let world = &self.ground.world;
+        feeds.on_object(&world.nodes, |old, new| NodeView::of(old) != NodeView::of(new));
+        let memories = self.memories.clone();
+        feeds.on(&world.node_metrics, move |delta: &Delta<MetricEntry>, queue| {
+            let name =
+                |entry: &MetricEntry| node_key(entry.object.metadata.name.as_deref().unwrap_or_default());
+            match delta {
+                Delta::Updated { old, new } if old.view != new.view => queue.add(name(new)),
+                Delta::Deleted(old) => {
+                    if let Some(memory) = memories.lock().get_mut(&name(old)) {
+                        memory.node_synced = None;
+                    }
+                    queue.add(name(old));
+                }
+                Delta::Added(_) | Delta::Updated { .. } | Delta::Synced => {}
+            }
+        });
+        feeds.on(&world.topologies, |delta: &Delta<TopologyView>, queue| {
+            let woken = match delta {
+                Delta::Added(new) if zones::has_native(&new.zones) => Some(new),
+                Delta::Updated { old, new } if topology_differs(old, new) => Some(new),
+                _ => None,
+            };
+            woken.into_iter().for_each(|topology| queue.add(node_key(&topology.name)));
+        });
+        let device_differs =
+            |old: &Device, new: &Device| old.spec != new.spec || old.metadata.labels != new.metadata.labels;
+        feeds.on_object(&world.devices, device_differs);
+        feeds.on_strategies(&[key::COLOCATION, key::CPU_NORMALIZATION, key::RESOURCE_AMPLIFICATION]);
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let Some(node) = self.ground.world.nodes.get("", &key.name) else {
+            self.ground.metrics.node_resource_reconcile.count(false, "reconcileNodeNotFound");
+            self.ground.metrics.show_extended(&key.name, |_| None);
+            self.memories.lock().remove(key);
+            return Ok(Next::Done);
+        };
+        let mut memory = self.memories.lock().remove(key).unwrap_or_default();
+        let planned = self.plan(&node, &mut memory);
+        let written = match &planned {
+            Some((view, plan)) => self.write(&node, view, plan, &mut memory).await,
+            None => Ok(()),
+        };
+        self.memories.lock().insert(key.clone(), memory);
+        written?;
+        let again = planned.and_then(|(_, plan)| plan.again_at);
+        let wait = again.and_then(|again| Duration::try_from(again.duration_since(Timestamp::now())).ok());
+        Ok(wait.map_or(Next::Done, Next::After))
+    }
+}
+
+/// Whether what was worked out for a node may change with its topology.
+fn topology_differs(old: &TopologyView, new: &TopologyView) -> bool {
+    let native = |zone: &Zone| {
+        let resources =
+            zone.resources.iter().filter(|resource| resource.name == CPU || resource.name == MEMORY);
+        let amounts =
+            resources.map(|resource| (resource.name.clone(), resource.allocatable)).collect::<Vec<_>>();
+        (zone.name.clone(), amounts)
+    };
+    let all = |topology: &TopologyView| topology.zones.iter().map(native).collect::<Vec<_>>();
+    old.cpu_basic_info != new.cpu_basic_info || all(old) != all(new)
+}
+
+fn place(name: &str) -> Place<'_> {
+    Place { namespace: None, name }
+}
+
+fn gone_is_done(written: Result<(), WriteError>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other.map_err(Failure::from),
+    }
+}
+
+fn is_conflict(error: &WriteError) -> bool {
+    matches!(error, WriteError::Api { source: kube::Error::Api(status), .. } if status.code == 409)
+}

@@ -1,0 +1,231 @@
+//! koord-manager on the sandbox: NodeMetrics and NodeSLOs follow nodes and strategies, one replica acts at a time.
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node};
+use koord_api::crd::node_metric::NodeMetric;
+use koord_api::crd::node_slo::NodeSLO;
+use koord_manager::flags::{self, Request};
+use koord_manager::run::{Ending, Running, Setup, start};
+use koord_sandbox::cluster::{Cluster, Options};
+use koord_sandbox::nodes::{Pool, Shape};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, ResourceExt};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// Far more than it takes; only a machine that is badly overloaded gets there.
+const LIMIT: Duration = Duration::from_secs(120);
+const NAMESPACE: &str = "koordinator-system";
+const CONFIG: &str = "slo-controller-config";
+
+/// A sandbox, and a client of it.
+struct Stage {
+    cluster: Cluster,
+    config: Config,
+    client: Client,
+}
+
+impl Stage {
+    async fn new(nodes: u32) -> Result<Stage> {
+        let pool = Pool { name: "node".to_owned(), count: nodes, shape: Shape::default() };
+        let options = Options { pools: vec![pool], ..Options::default() };
+        let cluster = Cluster::start(options, &mut |_| {}).await?;
+        let kubeconfig = Kubeconfig::from_yaml(cluster.kubeconfig())?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config.clone())?;
+        let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+        Ok(Stage { cluster, config, client })
+    }
+
+    async fn manager(&self, flags: &[&str]) -> Result<Manager> {
+        let always =
+            ["--metrics-addr=127.0.0.1:0", "--health-probe-addr=0", "--feature-gates=WebhookFramework=false"];
+        let Request::Run(options) = flags::parse(flags.iter().copied().chain(always), |_| None)? else {
+            bail!("these flags do not start it")
+        };
+        let stop = CancellationToken::new();
+        let setup = Setup { options: *options, cluster: self.config.clone() };
+        Ok(Manager { running: start(setup, stop.clone()).await?, stop })
+    }
+
+    async fn set_config(&self, data: Value) -> Result<()> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG}, "data": data});
+        let params = PatchParams::apply("test").force();
+        api.patch(CONFIG, &params, &Patch::Apply(map)).await?;
+        Ok(())
+    }
+
+    async fn patch_node(&self, name: &str, metadata: Value) -> Result<()> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        api.patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": metadata}))).await?;
+        Ok(())
+    }
+
+    async fn slo(&self, name: &str) -> Option<NodeSLO> {
+        Api::<NodeSLO>::all(self.client.clone()).get_opt(name).await.ok().flatten()
+    }
+
+    async fn metric(&self, name: &str) -> Option<NodeMetric> {
+        Api::<NodeMetric>::all(self.client.clone()).get_opt(name).await.ok().flatten()
+    }
+
+    /// Waits until the NodeSLO of a node has this at a path of its spec.
+    async fn until_slo(&self, name: &str, path: &str, want: Value) -> Result<NodeSLO> {
+        let look = async || {
+            let slo = self.slo(name).await?;
+            (json!(slo.spec).pointer(path) == Some(&want)).then_some(slo)
+        };
+        let shown = format!("NodeSLO {name} with {path} = {want}");
+        until(&shown, look).await
+    }
+
+    /// Waits for an event about an object.
+    async fn until_event(&self, namespace: &str, object: &str, reason: &str) -> Result<Event> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let look = async || {
+            let events = api.list(&ListParams::default()).await.ok()?;
+            let is_it = |event: &Event| {
+                event.reason.as_deref() == Some(reason)
+                    && event.involved_object.name.as_deref() == Some(object)
+            };
+            events.into_iter().find(is_it)
+        };
+        until(&format!("event {reason} about {object}"), look).await
+    }
+}
+
+async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> Result<T> {
+    let wait = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, wait).await.with_context(|| format!("there never was a {what}"))
+}
+
+struct Manager {
+    running: Running,
+    stop: CancellationToken,
+}
+
+impl Manager {
+    async fn stop(self) -> Ending {
+        self.stop.cancel();
+        self.running.ended().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_follow_nodes_and_strategies() -> Result<()> {
+    let stage = Stage::new(3).await?;
+    stage
+        .set_config(json!({"cpu-burst-config": r#"{"clusterStrategy":{"policy":"auto"}}"#,
+        "colocation-config": r#"{"enable":true,"metricReportIntervalSeconds":30}"#}))
+        .await?;
+    let manager = stage.manager(&["--enable-leader-election=false"]).await?;
+    for name in ["node-0", "node-1", "node-2"] {
+        stage.until_slo(name, "/cpuBurstStrategy/policy", json!("auto")).await?;
+        let look = async || {
+            let metric = stage.metric(name).await?;
+            let policy = metric.spec?.metric_collect_policy?;
+            (policy.report_interval_seconds == Some(30)).then_some(())
+        };
+        until(&format!("NodeMetric {name} every 30 s"), look).await?;
+    }
+    // Someone else's change of ours is undone.
+    let api: Api<NodeSLO> = Api::all(stage.client.clone());
+    let tamper = json!({"spec": {"cpuBurstStrategy": {"policy": "none"}}});
+    api.patch("node-0", &PatchParams::default(), &Patch::Merge(tamper)).await?;
+    stage.until_slo("node-0", "/cpuBurstStrategy/policy", json!("auto")).await?;
+    // A key that cannot be read keeps its last good value, is told, and holds up no other.
+    stage
+        .set_config(json!({"cpu-burst-config": "{bad",
+        "colocation-config": r#"{"enable":true,"metricReportIntervalSeconds":30}"#,
+        "resource-threshold-config": r#"{"clusterStrategy":{"enable":true}}"#}))
+        .await?;
+    let slo = stage.until_slo("node-1", "/resourceUsedThresholdWithBE/enable", json!(true)).await?;
+    ensure!(json!(slo.spec).pointer("/cpuBurstStrategy/policy") == Some(&json!("auto")), "{slo:?}");
+    let event = stage.until_event(NAMESPACE, CONFIG, "SLOCfgUnmarshalFailed").await?;
+    ensure!(
+        event.source.and_then(|source| source.component).as_deref() == Some("nodeslo-controller"),
+        "its voice"
+    );
+    let text = event.message.unwrap_or_default();
+    ensure!(text.starts_with("failed to unmarshal CPUBurstCfg, err: "), "{text}");
+    // DB-19: without ConfigMap the defaults apply, but measuring goes on as it was.
+    let maps: Api<ConfigMap> = Api::namespaced(stage.client.clone(), NAMESPACE);
+    maps.delete(CONFIG, &DeleteParams::default()).await?;
+    stage.until_slo("node-2", "/cpuBurstStrategy/policy", json!("none")).await?;
+    let metric = stage.metric("node-2").await.context("it is still there")?;
+    let policy = metric.spec.and_then(|spec| spec.metric_collect_policy).unwrap_or_default();
+    ensure!(policy.report_interval_seconds == Some(30), "{policy:?}");
+    // What belongs to a node goes with it.
+    Api::<Node>::all(stage.client.clone()).delete("node-2", &DeleteParams::default()).await?;
+    let gone = async || {
+        (stage.slo("node-2").await.is_none() && stage.metric("node-2").await.is_none()).then_some(())
+    };
+    until("end of node-2's objects", gone).await?;
+    ensure!(manager.stop().await == Ending::Stopped, "asked to stop");
+    stage.cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn annotations_count_at_once_and_nothing_is_written_twice() -> Result<()> {
+    let stage = Stage::new(2).await?;
+    stage
+        .set_config(json!({"system-config": r#"{"clusterStrategy":{"totalNetworkBandwidth":"600M"}}"#}))
+        .await?;
+    let manager = stage.manager(&["--enable-leader-election=false"]).await?;
+    let before = stage.until_slo("node-0", "/systemStrategy/totalNetworkBandwidth", json!("600M")).await?;
+    stage.until_slo("node-1", "/systemStrategy/totalNetworkBandwidth", json!("600M")).await?;
+    // node-0 gets a turn that changes nothing, then node-1 one that changes something. One worker does both in order.
+    stage.patch_node("node-0", json!({"labels": {"pool": "a"}})).await?;
+    let bandwidth = |value: Value| json!({"annotations": {"node.koordinator.sh/network-bandwidth": value}});
+    stage.patch_node("node-1", bandwidth(json!("1000M"))).await?;
+    stage.until_slo("node-1", "/systemStrategy/totalNetworkBandwidth", json!("1G")).await?;
+    let after = stage.slo("node-0").await.context("it is still there")?;
+    ensure!(before.resource_version() == after.resource_version(), "DB-31: written without need");
+    // DB-26: what is no bandwidth is told and left out.
+    stage.patch_node("node-1", bandwidth(json!("oops"))).await?;
+    stage.until_slo("node-1", "/systemStrategy/totalNetworkBandwidth", json!("600M")).await?;
+    let event = stage.until_event("default", "node-1", "InvalidNodeSetting").await?;
+    let text = event.message.unwrap_or_default();
+    ensure!(text.contains("\"oops\" is ignored"), "{text}");
+    ensure!(manager.stop().await == Ending::Stopped, "asked to stop");
+    stage.cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_replica_acts_and_another_takes_over() -> Result<()> {
+    let stage = Stage::new(1).await?;
+    let first = stage.manager(&[]).await?;
+    until("first leader", async || first.running.leads().then_some(())).await?;
+    let second = stage.manager(&[]).await?;
+    let leases: Api<Lease> = Api::namespaced(stage.client.clone(), NAMESPACE);
+    let holder = async || leases.get("koordinator-manager").await.ok()?.spec?.holder_identity;
+    let held_by_first = holder().await;
+    ensure!(held_by_first.is_some() && !second.running.leads(), "one at a time");
+    ensure!(first.stop().await == Ending::Stopped, "asked to stop");
+    until("second leader", async || second.running.leads().then_some(())).await?;
+    ensure!(holder().await != held_by_first, "the lease has another holder");
+    // Whoever finds the lease in other hands ends.
+    let stolen = json!({"spec": {"holderIdentity": "someone-else"}});
+    leases.patch("koordinator-manager", &PatchParams::default(), &Patch::Merge(stolen)).await?;
+    let ending = tokio::time::timeout(LIMIT, second.running.ended()).await.context("it does not end")?;
+    ensure!(matches!(ending, Ending::LostLease(_)), "{ending:?}");
+    stage.cluster.stop().await;
+    Ok(())
+}
