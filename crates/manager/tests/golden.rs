@@ -151,7 +151,8 @@ impl Cluster {
                 object["preemptionPolicy"].as_str().unwrap_or("PreemptLowerPriority").to_owned(),
             ),
         };
-        let config = ("ConfigMap".to_owned(), "koordinator-system".to_owned(), "slo-controller-config".to_owned());
+        let config =
+            ("ConfigMap".to_owned(), "koordinator-system".to_owned(), "slo-controller-config".to_owned());
         let config = self.objects.get(&config).and_then(|config| config.get("data"));
         let named = |object: &Value| text(object, "/metadata/name").to_owned();
         Facts {
