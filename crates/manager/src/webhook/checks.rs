@@ -238,7 +238,7 @@ struct KnownPods<'w>(&'w World);
 impl BoundPods for KnownPods<'_> {
     fn labelled(&self, quota: &str) -> Labelled {
         let pods = self.0.pods_by_quota.get(quota);
-        Labelled::new(pods.iter().map(|pod| (&*pod.namespace, &*pod.name)))
+        Labelled::new(pods.iter().map(|pod| (&*pod.key.namespace, &*pod.key.name)))
     }
 
     fn any_in(&self, namespace: &str) -> bool {
