@@ -30,3 +30,5 @@ pub mod reservation;
 pub mod config_map;
 
 pub mod binding;
+
+pub mod checks;

@@ -28,7 +28,7 @@ use koord_manager::webhook::quota::evaluator::{Evaluator, QuotaStore, RetryPolic
 use koord_manager::webhook::quota::validate::{BoundPods, Labelled};
 use koord_manager::webhook::quota::{QuotaGates, QuotaInfo, QuotaKey, Topology, handlers};
 use koord_manager::webhook::review::{Answer, Operation, Request, Resource, Verdict};
-use koord_manager::webhook::{config_map, paths, pod, reservation};
+use koord_manager::webhook::{config_map, node, paths, pod, reservation};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -151,12 +151,16 @@ impl Cluster {
                 object["preemptionPolicy"].as_str().unwrap_or("PreemptLowerPriority").to_owned(),
             ),
         };
+        let config =
+            ("ConfigMap".to_owned(), "koordinator-system".to_owned(), "slo-controller-config".to_owned());
+        let config = self.objects.get(&config).and_then(|config| config.get("data"));
         let named = |object: &Value| text(object, "/metadata/name").to_owned();
         Facts {
             profiles: Arc::new(Profiles::new(&profiles)),
             namespaces: Arc::new(namespaces.iter().map(|object| (named(object), labels(object))).collect()),
             priority_classes: Arc::new(classes.iter().map(|object| (named(object), class(object))).collect()),
             quota_trees: Arc::new(QuotaTrees::new(&quotas, &trees)),
+            config: config.map(|data| Arc::new(Texts::deserialize(data).unwrap())),
             ..Facts::new(self.gates.clone(), "koordinator-system")
         }
     }
@@ -187,6 +191,8 @@ impl Cluster {
                 let nodes: Vec<_> = labels.iter().map(|(name, labels)| NodeLabels { name, labels }).collect();
                 config_map::answer(request, &nodes, &Options::default(), &mut |_, _| ())
             }
+            paths::MUTATE_NODE_STATUS => node::mutate(request, &mut aside),
+            paths::VALIDATE_NODE => node::validate(request, &facts, &mut aside),
             _ => return None,
         })
     }
@@ -457,10 +463,12 @@ async fn recorded_answers() {
     }
     assert!(different.is_empty(), "{} differ\n{}", different.len(), different.join("\n"));
     let want = [
+        (paths::MUTATE_NODE_STATUS, 45),
         (paths::MUTATE_POD, 240),
         (paths::MUTATE_RESERVATION, 24),
         (paths::MUTATE_QUOTA, 104),
         (paths::VALIDATE_CONFIG_MAP, 180),
+        (paths::VALIDATE_NODE, 45),
         (paths::VALIDATE_POD, 210),
         (paths::VALIDATE_QUOTA, 162),
     ];

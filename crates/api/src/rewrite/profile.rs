@@ -288,7 +288,7 @@ impl Profile {
         }
     }
 
-    fn append_suffixes(&self, pod: &mut Value, is_due: impl Fn(&str, &str) -> bool) {
+    pub(super) fn append_suffixes(&self, pod: &mut Value, is_due: impl Fn(&str, &str) -> bool) {
         for (key, suffix) in &self.spec.label_suffixes {
             if let Some(Value::String(value)) =
                 pod.pointer_mut("/metadata/labels").and_then(|labels| labels.get_mut(key))

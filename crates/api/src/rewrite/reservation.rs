@@ -39,6 +39,7 @@ fn apply_one(
     priority_classes: &BTreeMap<String, PriorityClassFacts>,
 ) -> Result<(), ProfileError> {
     profile.set_texts(reservation);
+    profile.append_suffixes(reservation, |_, _| true);
     let spec = profile.spec();
     if !spec.scheduler_name.is_empty()
         && let Some(pod) = pod_spec(reservation)

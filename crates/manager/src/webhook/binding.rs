@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::denial::Denial;
 use super::review::{Operation, Request};
+use crate::flags::BindingAdmissionOptions;
 
 /// `--binding-admission-*`, read once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,17 +29,6 @@ enum Scope {
     Nowhere,
     Everywhere,
     In(BTreeSet<String>),
-}
-
-/// The flags as they are written: lists separated by commas.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BindingFlags {
-    pub user_name: String,
-    pub namespaces: String,
-    pub exclude_namespaces: String,
-    pub bypass_labels: String,
-    pub bypass_annotations: String,
-    pub dry_run: bool,
 }
 
 /// What becomes of a binding.
@@ -82,19 +72,20 @@ impl Decision {
 }
 
 impl BindingRules {
-    pub fn new(flags: &BindingFlags) -> BindingRules {
-        let namespaces: BTreeSet<String> = list(&flags.namespaces).collect();
+    pub fn new(options: &BindingAdmissionOptions) -> BindingRules {
+        let set = |list: &[String]| list.iter().cloned().collect();
+        let users = options.user_name.split(',').map(str::trim).filter(|user| !user.is_empty());
         BindingRules {
-            users: list(&flags.user_name).collect(),
-            scope: match flags.namespaces.as_str() {
-                "*" => Scope::Everywhere,
-                _ if namespaces.is_empty() => Scope::Nowhere,
-                _ => Scope::In(namespaces),
+            users: users.map(str::to_owned).collect(),
+            scope: match options.namespaces.as_slice() {
+                [] => Scope::Nowhere,
+                [all] if all == "*" => Scope::Everywhere,
+                some => Scope::In(set(some)),
             },
-            excluded: list(&flags.exclude_namespaces).collect(),
-            bypass_labels: list(&flags.bypass_labels).collect(),
-            bypass_annotations: list(&flags.bypass_annotations).collect(),
-            is_dry_run: flags.dry_run,
+            excluded: set(&options.exclude_namespaces),
+            bypass_labels: set(&options.bypass_labels),
+            bypass_annotations: set(&options.bypass_annotations),
+            is_dry_run: options.dry_run,
         }
     }
 
@@ -145,23 +136,23 @@ impl BindingRules {
     }
 }
 
-fn list(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use koord_api::keys::pod::label::BINDING_ADMISSION_BYPASS;
 
     use super::*;
 
-    fn flags() -> BindingFlags {
-        BindingFlags {
+    fn list(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn flags() -> BindingAdmissionOptions {
+        BindingAdmissionOptions {
             user_name: "koord-scheduler, custom".into(),
-            namespaces: "*".into(),
-            exclude_namespaces: "kube-system".into(),
-            bypass_labels: BINDING_ADMISSION_BYPASS.into(),
-            bypass_annotations: "vk/pod".into(),
+            namespaces: list(&["*"]),
+            exclude_namespaces: list(&["kube-system"]),
+            bypass_labels: list(&[BINDING_ADMISSION_BYPASS]),
+            bypass_annotations: list(&["vk/pod"]),
             dry_run: false,
         }
     }
@@ -178,10 +169,10 @@ mod tests {
     #[test]
     fn decisions() {
         const STRANGER: &str = "system:serviceaccount:x:other";
-        let only_a = BindingFlags { namespaces: "a, b".into(), ..flags() };
-        let nowhere = BindingFlags { namespaces: String::new(), ..flags() };
-        let no_users = BindingFlags { user_name: " ,".into(), ..flags() };
-        let dry = BindingFlags { dry_run: true, ..flags() };
+        let only_a = BindingAdmissionOptions { namespaces: list(&["a", "b"]), ..flags() };
+        let nowhere = BindingAdmissionOptions { namespaces: list(&[]), ..flags() };
+        let no_users = BindingAdmissionOptions { user_name: " ,".into(), ..flags() };
+        let dry = BindingAdmissionOptions { dry_run: true, ..flags() };
         for (name, flags, user, namespace, pod, want) in [
             ("no users", no_users, STRANGER, "a", Some(plain()), Decision::Unchecked),
             (

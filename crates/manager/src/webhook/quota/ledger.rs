@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use koord_api::crd::elastic_quota::ROOT_QUOTA;
-use koord_api::gojson;
 use koord_api::quantity::ResourceList;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::info::{QuotaInfo, QuotaKey};
 
@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// What `/elasticQuota` shows. Spec: manager 14.1.
-    pub fn summary(&self) -> String {
+    pub fn summary(&self) -> Value {
         let infos = self.quotas.keys().filter_map(|name| Some((name.as_str(), self.get(name)?)));
         let quotas = infos.map(|(name, info)| (name, Summary::of(info))).collect();
         let mut hierarchy: BTreeMap<&str, Vec<&str>> =
@@ -92,7 +92,7 @@ impl Ledger {
         for (name, children) in &self.children {
             hierarchy.insert(name, children.iter().map(String::as_str).collect());
         }
-        gojson::to_string(&TopologySummary { quotas, hierarchy }).unwrap_or_default()
+        serde_json::to_value(TopologySummary { quotas, hierarchy }).unwrap_or_default()
     }
 
     /// Changes the places of a name, with the indexes following the quota that speaks for it.

@@ -88,5 +88,5 @@ fn the_gauge_shows_weights_made_from_max() {
     let mut new = object(json!({"name": "n"}), json!({"cpu": "3"}));
     assert_eq!(fill(&mut new, cluster.ledger()).unwrap().unwrap()["cpu"].value(), 3);
     assert_eq!(fill(&mut new, cluster.ledger()), Ok(None), "a weight is there now");
-    assert_eq!(filled(&cluster, json!({"metadata": {"name": 1}})).0.is_empty(), false, "not a quota");
+    assert!(!filled(&cluster, json!({"metadata": {"name": 1}})).0.is_empty(), "not a quota");
 }

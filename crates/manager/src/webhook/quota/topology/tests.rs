@@ -1,6 +1,7 @@
 use jiff::SignedDuration;
 use koord_api::crd::elastic_quota::ElasticQuota;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::super::sketch::{Cluster, Sketch, info, quota};
 use super::super::validate::Change;
@@ -74,16 +75,15 @@ fn an_expected_deletion_frees_the_room_and_can_be_repeated() {
 #[test]
 fn what_the_debug_page_shows() {
     let cluster = parent_and([child("a1")]);
-    assert_eq!(
-        cluster.ledger().summary(),
-        concat!(
-            r#"{"quotaInfoMap":{"A":{"name":"A","parentName":"koordinator-root-quota","isParent":true,"#,
-            r#""allowLentResource":true,"max":{"cpu":"100"},"min":{"cpu":"10"}},"#,
-            r#""a1":{"name":"a1","parentName":"A","isParent":false,"allowLentResource":true,"#,
-            r#""max":{"cpu":"100"},"min":{"cpu":"10"}}},"#,
-            r#""quotaHierarchyInfo":{"A":["a1"],"a1":[],"koordinator-root-quota":["A"]}}"#
-        )
-    );
+    let quota = |name: &str, parent: &str, is_parent: bool| {
+        json!({"name": name, "parentName": parent, "isParent": is_parent, "allowLentResource": true,
+            "max": {"cpu": "100"}, "min": {"cpu": "10"}})
+    };
+    let want = json!({
+        "quotaInfoMap": {"A": quota("A", "koordinator-root-quota", true), "a1": quota("a1", "A", false)},
+        "quotaHierarchyInfo": {"A": ["a1"], "a1": [], "koordinator-root-quota": ["A"]},
+    });
+    assert_eq!(cluster.ledger().summary(), want);
 }
 
 /// What can happen to quotas, in any order: duplicates, late news, two quotas of one name, lost requests, a relist.
