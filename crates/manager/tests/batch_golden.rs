@@ -49,7 +49,10 @@ impl Cluster {
 
     fn carry_out(&mut self, op: &Value) {
         if let Some(object) = op.get("create") {
-            let object = self.at_times(object.clone());
+            let mut object = self.at_times(object.clone());
+            if object["kind"] == "Pod" {
+                self.admit(&mut object);
+            }
             let key = key(&object);
             self.kind(text(&object["kind"])).insert(key, object.clone());
             self.woken_by(text(&object["kind"]), text(&object["metadata"]["name"]));
@@ -74,6 +77,38 @@ impl Cluster {
         }
         let pause = op.get("pause").and_then(Value::as_i64).unwrap_or(0);
         self.now += SignedDuration::from_millis(pause);
+    }
+
+    /// What the API server does to a pod: its class gives the priority, limits are requests where there are none.
+    fn admit(&self, pod: &mut Value) {
+        let class = pod["spec"]["priorityClassName"].as_str().map(|name| format!("/{name}"));
+        let class = class.and_then(|key| self.objects.get("PriorityClass")?.get(&key));
+        pod["spec"]["priority"] = class.map_or(json!(0), |class| class["value"].clone());
+        let containers = ["containers", "initContainers"];
+        for container in containers
+            .iter()
+            .flat_map(|field| {
+                pod["spec"]
+                    .get(*field)
+                    .and_then(Value::as_array)
+                    .map(Vec::len)
+                    .into_iter()
+                    .flat_map(move |len| (0..len).map(move |at| format!("/spec/{field}/{at}/resources")))
+            })
+            .collect::<Vec<_>>()
+        {
+            let Some(resources) = pod.pointer_mut(&container) else { continue };
+            let limits = resources["limits"].as_object().cloned().unwrap_or_default();
+            for (name, amount) in limits {
+                let requests = &mut resources["requests"];
+                if requests.get(&name).is_none() {
+                    requests[&name] = amount;
+                }
+            }
+        }
+        if pod["status"].get("phase").is_none() {
+            pod["status"]["phase"] = json!("Pending");
+        }
     }
 
     /// Pods alone wake nobody.

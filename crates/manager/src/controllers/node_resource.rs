@@ -15,6 +15,7 @@ use koord_kit::cache::Delta;
 use koord_kit::write::{Part, Place, WriteError, merge_patch, update_with};
 
 use super::{Controller, Failure, Feeds, Ground, Key, Next, node_key};
+use crate::metrics::Outcomes;
 use crate::node_resource::batch::zones;
 use crate::node_resource::plan::prepare;
 use crate::node_resource::view::{MetricEntry, TopologyView};
@@ -22,7 +23,7 @@ use crate::node_resource::{Input, NodeMemory, NodeView, Options, PLUGINS, Plan, 
 
 pub(super) struct NodeResources {
     ground: Ground,
-    plugins: Vec<&'static dyn Plugin>,
+    writer: Writer,
     options: Options,
     memories: Memories,
 }
@@ -40,9 +41,14 @@ impl Memories {
 impl NodeResources {
     pub(super) fn new(ground: &Ground) -> NodeResources {
         let chosen = &ground.options.node_resource_plugins;
+        let writer = Writer {
+            client: ground.client.clone(),
+            plugins: PLUGINS.iter().filter(|plugin| chosen.is_on(plugin.name())).copied().collect(),
+            outcomes: ground.metrics.node_resource_reconcile.clone(),
+        };
         NodeResources {
             ground: ground.clone(),
-            plugins: PLUGINS.iter().filter(|plugin| chosen.is_on(plugin.name())).copied().collect(),
+            writer,
             options: Options { sync_gpu_shared: ground.options.gates.is_on("EnableSyncGPUSharedResource") },
             memories: Memories::default(),
         }
@@ -68,7 +74,7 @@ impl NodeResources {
             device: device.as_deref(),
             options: self.options,
         };
-        let plan = plan(&self.plugins, &input, memory);
+        let plan = plan(&self.writer.plugins, &input, memory);
         self.report(&view.name, &plan);
         Some((view, plan))
     }
@@ -88,6 +94,35 @@ impl NodeResources {
         }
         self.ground.metrics.show_extended(node, |name| plan.resource.quantity(name));
     }
+}
+
+/// Carries out plans.
+struct Writer {
+    client: kube::Client,
+    plugins: Vec<&'static dyn Plugin>,
+    outcomes: Outcomes,
+}
+
+impl Writer {
+    /// All writes are tried even if one fails.
+    async fn write(
+        &self,
+        node: &Node,
+        view: &NodeView,
+        plan: &Plan,
+        memory: &mut NodeMemory,
+    ) -> Result<(), Failure> {
+        let zones = self.write_zones(&view.name, plan, memory).await;
+        let node = if plan.needs_status {
+            // The labels and annotations travel with it.
+            self.write_status(node, view, plan, memory).await
+        } else if plan.needs_meta {
+            self.write_meta(node, view, plan).await
+        } else {
+            Ok(())
+        };
+        zones.and(node)
+    }
 
     async fn write_zones(&self, name: &str, plan: &Plan, memory: &mut NodeMemory) -> Result<(), Failure> {
         if !plan.zones.is_needed {
@@ -96,9 +131,8 @@ impl NodeResources {
         let change = |topology: &mut NodeResourceTopology| {
             zones::apply(&mut topology.zones, &plan.resource, plan.zones.closeness);
         };
-        let written = update_with(&self.ground.client, place(name), Part::Object, change).await;
-        let outcomes = &self.ground.metrics.node_resource_reconcile;
-        outcomes.of("updateNodeResourceTopology", gone_is_done(written.map(drop)))?;
+        let written = update_with(&self.client, place(name), Part::Object, change).await;
+        self.outcomes.of("updateNodeResourceTopology", gone_is_done(written.map(drop)))?;
         memory.zones_synced = Some(Timestamp::now());
         Ok(())
     }
@@ -116,7 +150,7 @@ impl NodeResources {
         if plan.prepared != *view {
             let mut after = node.clone();
             plan.prepared.write(view, &mut after);
-            let client = &self.ground.client;
+            let client = &self.client;
             let patched = merge_patch(client, place(&view.name), Part::Status, node, &after, true).await;
             let written = match patched {
                 Err(error) if is_conflict(&error) => {
@@ -142,7 +176,7 @@ impl NodeResources {
         let mut after = node.clone();
         plan.prepared.write_meta(view, &mut after);
         let place = place(&view.name);
-        let patched = merge_patch(&self.ground.client, place, Part::Object, node, &after, false).await;
+        let patched = merge_patch(&self.client, place, Part::Object, node, &after, false).await;
         self.count_write("patchNodeMeta", "updateNodeMetaNotFound", patched.map(drop))
     }
 
@@ -153,34 +187,13 @@ impl NodeResources {
         gone: &'static str,
         written: Result<(), WriteError>,
     ) -> Result<(), Failure> {
-        let outcomes = &self.ground.metrics.node_resource_reconcile;
         match written {
             Err(error) if error.is_not_found() => {
-                outcomes.count(false, gone);
+                self.outcomes.count(false, gone);
                 Ok(())
             }
-            other => outcomes.of(reason, other.map_err(Failure::from)),
+            other => self.outcomes.of(reason, other.map_err(Failure::from)),
         }
-    }
-
-    /// All writes are tried even if one fails.
-    async fn write(
-        &self,
-        node: &Node,
-        view: &NodeView,
-        plan: &Plan,
-        memory: &mut NodeMemory,
-    ) -> Result<(), Failure> {
-        let zones = self.write_zones(&view.name, plan, memory).await;
-        let node = if plan.needs_status {
-            // The labels and annotations travel with it.
-            self.write_status(node, view, plan, memory).await
-        } else if plan.needs_meta {
-            self.write_meta(node, view, plan).await
-        } else {
-            Ok(())
-        };
-        zones.and(node)
     }
 }
 
@@ -195,6 +208,7 @@ impl Controller for NodeResources {
             let name =
                 |entry: &MetricEntry| node_key(entry.object.metadata.name.as_deref().unwrap_or_default());
             match delta {
+                Delta::Added(new) if new.view.update_time.is_some() => queue.add(name(new)),
                 Delta::Updated { old, new } if old.view != new.view => queue.add(name(new)),
                 Delta::Deleted(old) => {
                     if let Some(memory) = memories.lock().get_mut(&name(old)) {
@@ -229,7 +243,7 @@ impl Controller for NodeResources {
         let mut memory = self.memories.lock().remove(key).unwrap_or_default();
         let planned = self.plan(&node, &mut memory);
         let written = match &planned {
-            Some((view, plan)) => self.write(&node, view, plan, &mut memory).await,
+            Some((view, plan)) => self.writer.write(&node, view, plan, &mut memory).await,
             None => Ok(()),
         };
         self.memories.lock().insert(key.clone(), memory);
@@ -267,3 +281,6 @@ fn gone_is_done(written: Result<(), WriteError>) -> Result<(), Failure> {
 fn is_conflict(error: &WriteError) -> bool {
     matches!(error, WriteError::Api { source: kube::Error::Api(status), .. } if status.code == 409)
 }
+
+#[cfg(test)]
+mod tests;

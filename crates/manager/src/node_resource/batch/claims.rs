@@ -196,7 +196,10 @@ const EXPECTED_MIN: f64 = 0.5;
 fn expect_less(all: &mut [Tenant<'_>]) {
     let (mut requested, mut used) = (Amounts::ZERO, Amounts::ZERO);
     for tenant in all.iter() {
-        if let Measured::Used(amounts) = tenant.used {
+        // Who requests nothing, or something else, is nobody to go by.
+        if let Measured::Used(amounts) = tenant.used
+            && tenant.request != Amounts::ZERO
+        {
             requested += tenant.request;
             used += amounts;
         }

@@ -47,7 +47,7 @@ batch: cpu by usage, memory by usage; 4 high-priority pods, 1 of them not measur
 ";
     assert!(text.contains(want), "{text}");
     assert!(text.starts_with("node n1: colocation is on\n"), "{text}");
-    let resource = "  kubernetes.io/batch-cpu     12400       -\n";
+    let resource = "  kubernetes.io/batch-cpu     12400        -\n";
     assert!(text.contains(resource), "{text}");
     assert!(text.contains("\nwritten: it is due\n"), "{text}");
 }

@@ -89,7 +89,8 @@ fn a_gap_in_the_reports() {
     assert_eq!(both.after_silence(60), [None, Some(6_400)], "who comes now counts in full");
     both.world.pods.pop();
     assert_eq!(both.after_silence(WINDOW - 60), [None, None], "not for ever");
-    assert_eq!(both.after(0), [Some(14_400), Some(14_400)], "and then anew");
+    assert_eq!(both.after(0), [Some(14_400), Some(6_400)], "what was claimed meanwhile is held");
+    assert_eq!(both.after(WINDOW), [Some(14_400), Some(14_400)]);
 }
 
 #[test]
@@ -114,8 +115,8 @@ fn a_report_that_lacks_pods() {
     let pods = both.world.metric["status"]["podsMetric"].take();
     both.world.metric["status"]["podsMetric"] = json!([]);
     // All count with their requests by default: 64 - 25.6 - 5 - 28 cores.
-    assert_eq!(both.after(60), [Some(5_400), Some(15_400)], "only what was dangling is gone");
-    assert_eq!(both.after(60), [Some(5_400), Some(15_400)]);
+    assert_eq!(both.after(60), [Some(5_400), Some(14_400)]);
+    assert_eq!(both.after(WINDOW), [Some(5_400), Some(15_400)], "only what was dangling is gone");
     both.world.metric["status"]["podsMetric"] = pods;
     assert_eq!(both.after(60), [Some(14_400), Some(14_400)]);
 }
