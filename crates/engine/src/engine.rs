@@ -55,6 +55,7 @@ pub struct Engine {
     bindings: UidMap<binding::Binding>,
     nominated: Nominated,
     keeper: reservations::Keeper,
+    checks_scheduler: bool,
     /// What attempts remember, for each profile.
     memories: Vec<Memory>,
     /// Nodes came or went, so that promises must be looked up anew.
@@ -167,6 +168,7 @@ impl Engine {
             bindings: UidMap::default(),
             nominated: Nominated::default(),
             keeper: reservations::Keeper::new(keeping.map(|profile| &profile.args.reservation)),
+            checks_scheduler: options.checks_scheduler,
             memories,
             is_renominating: false,
             search_start: 0,

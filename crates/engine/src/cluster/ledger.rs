@@ -139,7 +139,7 @@ impl Cluster {
         self.occupy(row, &pod, since);
         self.pods.assumed += usize::from(life == Life::Assumed);
         self.pods.held.insert(pod.uid.clone(), Held { pod: pod.clone(), row, life, since });
-        self.enter_reservations(row, &pod);
+        self.enter_reservations(row, &pod, life);
     }
 
     // Differs: for a pod that never says when it was scheduled, upstream begins anew with every change of a condition,

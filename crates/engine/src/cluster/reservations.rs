@@ -13,7 +13,7 @@ use std::sync::Arc;
 use koord_api::crd::reservation::Reservation;
 use koord_api::resource::{ResourceId, ResourceVector};
 
-use super::{Cluster, Row};
+use super::{Cluster, Life, Row};
 use crate::hash::{QuickMap, UidMap};
 use crate::intern::Names;
 use crate::pod::{Class, Pod};
@@ -148,6 +148,11 @@ impl Reservations {
         self.used.get(pod_uid).map(|uid| &**uid)
     }
 
+    /// Pods that use a reservation, whether it is known or not, ascending by UID.
+    pub fn users_of(&self, uid: &str) -> &[Owner] {
+        self.users.get(uid).map_or(&[], Vec::as_slice)
+    }
+
     /// The reservation that a pod uses, where it is one that gives back what the pod leaves.
     pub fn sharer(&self, pod: &Pod, row: Row) -> Option<&Entry> {
         let entry = self.get(self.used.get(&pod.uid)?)?;
@@ -247,12 +252,14 @@ impl Reservations {
     fn add_up(&mut self, id: ReservationId) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let users = self.users.get(&entry.record.uid).map_or(&[][..], Vec::as_slice);
-        entry.owners.clear();
-        entry.owners.extend(users.iter().filter(|owner| Some(owner.row) == entry.row).cloned());
+        entry.owners = users.iter().filter(|owner| Some(owner.row) == entry.row).cloned().collect();
         entry.allocated = ResourceVector::new();
-        for name in &entry.record.names {
-            let used = entry.owners.iter().map(|owner| owner.pod.class.requests.amounts.get(*name));
-            entry.allocated.set(*name, used.fold(0, i64::saturating_add));
+        for owner in &entry.owners {
+            let requests = &owner.pod.class.requests.amounts;
+            for name in &entry.record.names {
+                let sum = entry.allocated.get(*name).saturating_add(requests.get(*name));
+                entry.allocated.set(*name, sum);
+            }
         }
         let record = &entry.record;
         let is_spent = record.is_once && (!entry.owners.is_empty() || record.is_taken);
@@ -485,16 +492,19 @@ impl Cluster {
         if let Some(counted) = self.reservations.counted.get_mut(&entry.record.uid)
             && *counted != rest
         {
-            let old = std::mem::replace(counted, rest);
-            let mut change = counted.clone();
-            change.shift(&old, -1);
-            self.columns.count(row, &change, 1, &self.resources);
+            let was_saturated = self.columns.is_saturated(row);
+            self.columns.count(row, counted, -1, &self.resources);
+            self.columns.count(row, &rest, 1, &self.resources);
+            *counted = rest;
+            if was_saturated || self.columns.is_saturated(row) {
+                self.recount_row(row);
+            }
         }
         self.touch(row);
     }
 
     /// A pod is counted on a row: if it is a reservation's, or is one, or uses one, the ledger follows.
-    pub(super) fn enter_reservations(&mut self, row: Row, pod: &Arc<Pod>) {
+    pub(super) fn enter_reservations(&mut self, row: Row, pod: &Arc<Pod>, life: Life) {
         if pod.class.reserve.is_some()
             && let Some(id) = self.reservations.by_uid.get(&pod.uid).copied()
         {
@@ -506,7 +516,8 @@ impl Cluster {
         if let Some(record) = Reserved::of_pod(pod, &self.resources) {
             self.set_record(Arc::new(record));
         }
-        if let Some(uses) = pod.uses.clone() {
+        // What one that is just being placed is marked with is left over from another attempt.
+        if let Some(uses) = pod.uses.clone().filter(|_| life == Life::Confirmed) {
             self.leave_reservation(&pod.uid);
             self.reservations.add_user(pod, row, &uses.uid);
             self.settle_uid(&uses.uid);
@@ -549,14 +560,11 @@ impl Cluster {
 
     /// Counts a row's pods anew.
     pub(super) fn recount_row(&mut self, row: Row) {
-        let pods = &self.nodes[row.index()].pods.all;
-        self.columns.recount(row, pods.iter().map(|pod| &pod.class.requests), &self.resources);
-        for pod in pods {
-            if let Some(counted) = self.reservations.counted(pod) {
-                self.columns.count(row, &Counted::of(&pod.class.requests), -1, &self.resources);
-                self.columns.count(row, counted, 1, &self.resources);
-            }
-        }
+        let pods = self.nodes[row.index()].pods.all.iter();
+        let counted = pods.map(|pod| {
+            self.reservations.counted(pod).cloned().unwrap_or_else(|| Counted::of(&pod.class.requests))
+        });
+        self.columns.recount(row, counted, &self.resources);
     }
 }
 

@@ -33,6 +33,7 @@ pub struct Hooks {
     pub reserve: Option<Arc<dyn Reserve>>,
     pub permit: Option<Arc<dyn Permit>>,
     pub pre_bind: Option<Arc<dyn PreBind>>,
+    pub post_bind: Option<Arc<dyn PostBind>>,
     /// How it wants the load of nodes to be followed.
     pub load: Option<Arc<Settings>>,
     /// Which events may lift its refusals; none declared means any may.
@@ -64,7 +65,8 @@ impl Hooks {
         score: Score,
         reserve: Reserve,
         permit: Permit,
-        pre_bind: PreBind
+        pre_bind: PreBind,
+        post_bind: PostBind
     }
 
     /// Has a book of the load of nodes kept in the cluster.
@@ -257,6 +259,11 @@ pub trait PreBind: Send + Sync {
     ) -> Result<bool, Status> {
         Ok(true)
     }
+}
+
+/// Is told that a pod was bound.
+pub trait PostBind: Send + Sync {
+    fn bound(&self, cluster: &mut Cluster, slots: &mut Slots, pod: &Arc<Pod>, row: Row);
 }
 
 /// What a plugin's answers about a pod of a class depend on.

@@ -147,7 +147,8 @@ impl PreFilter for Reserving {
         }
         let seeker = Seeker::new(cycle.cluster, cycle.pod, &self.settings);
         if seeker.affinity().is_some() && !seeker.is_ignoring() {
-            let rows = seeker.rows();
+            let (rows, query) = (seeker.rows(), seeker.index_query());
+            query.into_iter().for_each(|query| cycle.set(query));
             return match rows.is_empty() {
                 true => Err(Status::unresolvable(NAME, reason::NO_MATCH)),
                 false => Ok(Preparation::Only(rows)),
@@ -192,9 +193,6 @@ impl Restore for Reserving {
     fn lifted(&self, cycle: &Cycle<'_>, row: Row) -> Vec<Arc<Pod>> {
         if cycle.pod.class.reserve.is_some() {
             return self.lifted_for_reserve_pod(cycle.cluster, cycle.pod, row);
-        }
-        if !cycle.cluster.reservations().are_on(row) {
-            return Vec::new();
         }
         let seeker = Seeker::new(cycle.cluster, cycle.pod, &self.settings);
         seeker.matched_on(row).into_iter().map(|entry| entry.record.pod.clone()).collect()

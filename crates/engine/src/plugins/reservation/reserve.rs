@@ -108,7 +108,13 @@ impl PreBind for Reserving {
             }));
             return Ok(());
         }
-        let Some(uid) = reservations.used_by(&pod.uid) else { return Ok(()) };
+        let Some(uid) = reservations.used_by(&pod.uid) else {
+            // Differs: upstream lets a mark stand that an earlier attempt left, which makes the pod an owner all the same.
+            if pod.uses.is_some() {
+                plan.annotations.insert(ReservationAllocated::KEY.to_owned(), None);
+            }
+            return Ok(());
+        };
         let Some(entry) = reservations.get(uid) else {
             return Err(Status::error(NAME, reason::UNKNOWN));
         };
