@@ -191,7 +191,7 @@ impl Cluster {
                 let nodes: Vec<_> = labels.iter().map(|(name, labels)| NodeLabels { name, labels }).collect();
                 config_map::answer(request, &nodes, &Options::default(), &mut |_, _| ())
             }
-            paths::MUTATE_NODE_STATUS => node::mutate(request, &mut aside),
+            paths::MUTATE_NODE_STATUS => node::mutate(request, &facts, &mut aside),
             paths::VALIDATE_NODE => node::validate(request, &facts, &mut aside),
             _ => return None,
         })

@@ -101,7 +101,7 @@ impl Checks {
         let synced = self.synced.0.clone();
         let quotas = self.world.quotas.subscribe(QUEUE);
         // Nobody may wait for it any more.
-        let told = move || drop(synced.send(true));
+        let told = move || _ = synced.send(true);
         tasks.spawn(follow(quotas, self.topology.clone(), told));
         if let Some(worker) = self.enhanced.take() {
             tasks.spawn(worker.run(stop.clone()));
@@ -129,7 +129,7 @@ impl Checks {
             (paths::VALIDATE_CONFIG_MAP, self.validate_config_map()),
             (paths::VALIDATE_BINDING, self.validate_binding()),
             (paths::MUTATE_RESERVATION, Handler::now(reservation::mutate)),
-            (paths::MUTATE_NODE_STATUS, Handler::now(|request, _, aside| node::mutate(request, aside))),
+            (paths::MUTATE_NODE_STATUS, Handler::now(node::mutate)),
             (paths::VALIDATE_NODE, Handler::now(node::validate)),
         ]
     }

@@ -89,7 +89,7 @@ pub(super) fn label_of<'q>(quota: &'q ElasticQuota, key: &str) -> &'q str {
 }
 
 /// An annotation's text, empty when absent.
-pub(super) fn annotation_of<'q, A: Annotation>(quota: &'q ElasticQuota) -> &'q str {
+pub(super) fn annotation_of<A: Annotation>(quota: &ElasticQuota) -> &str {
     quota.metadata.annotations.as_ref().and_then(|all| all.get(A::KEY)).map_or("", String::as_str)
 }
 

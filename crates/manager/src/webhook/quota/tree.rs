@@ -76,16 +76,14 @@ fn check_tree_id(ledger: &Ledger, before: Option<&QuotaInfo>, quota: &QuotaInfo)
         return Err(Denial::bad_request(format!("{name} tree id changed [{}] vs [{id}]", before.tree_id)));
     }
     let parent = if quota.is_top() { None } else { ledger.get(&quota.parent) };
-    let others = parent
+    let mut others = parent
         .map(|info| ("parent", info))
         .into_iter()
         .chain(ledger.children(name).map(|info| ("child", info)));
-    for (role, other) in others.filter(|(_, other)| other.tree_id != *id) {
-        let (other, theirs) = (other.name(), &other.tree_id);
-        let text = format!("{name} tree id is different from {role} {other}, [{id}] vs [{theirs}]");
-        return Err(Denial::bad_request(text));
-    }
-    Ok(())
+    let Some((role, other)) = others.find(|(_, other)| other.tree_id != *id) else { return Ok(()) };
+    let (other, theirs) = (other.name(), &other.tree_id);
+    let text = format!("{name} tree id is different from {role} {other}, [{id}] vs [{theirs}]");
+    Err(Denial::bad_request(text))
 }
 
 /// Differs: upstream lets a quota stand below itself. Spec: manager 26 DB-29.
