@@ -149,24 +149,7 @@ impl Up {
             started = Cluster::start(options, &mut progress) => started?,
             () = stop.cancelled() => return say("Stopped while starting."),
         };
-        let scheduler = match self.scheduler.as_str() {
-            "none" => None,
-            _ => {
-                let started = Scheduler::start(cluster.kubeconfig()).await?;
-                let _ = say(&step(&format!("scheduler at {}", started.address()), begun));
-                Some(started)
-            }
-        };
-        let manager = match self.manager.as_str() {
-            // It lives by kinds of Koord.
-            _ if self.no_crds => None,
-            "none" => None,
-            _ => {
-                let started = Manager::start(cluster.kubeconfig()).await?;
-                let _ = say(&step(&format!("manager, metrics at {}", started.address()), begun));
-                Some(started)
-            }
-        };
+        let (scheduler, manager) = self.start_components(&cluster, begun).await?;
         let mut kubeconfigs = vec![place.kubeconfig()];
         if let Some(path) = &self.kubeconfig {
             kubeconfigs.push(std::path::absolute(path)?);
@@ -205,6 +188,33 @@ impl Up {
         cluster.stop().await;
         say("The sandbox has stopped; nothing of it is left.")?;
         shown
+    }
+
+    /// Starts what runs beside the API server.
+    async fn start_components(
+        &self,
+        cluster: &Cluster,
+        begun: Instant,
+    ) -> Result<(Option<Scheduler>, Option<Manager>)> {
+        let scheduler = match self.scheduler.as_str() {
+            "none" => None,
+            _ => {
+                let started = Scheduler::start(cluster.kubeconfig()).await?;
+                let _ = say(&step(&format!("scheduler at {}", started.address()), begun));
+                Some(started)
+            }
+        };
+        let manager = match self.manager.as_str() {
+            // It lives by kinds of Koord.
+            _ if self.no_crds => None,
+            "none" => None,
+            _ => {
+                let started = Manager::start(cluster.kubeconfig()).await?;
+                let _ = say(&step(&format!("manager, metrics at {}", started.address()), begun));
+                Some(started)
+            }
+        };
+        Ok((scheduler, manager))
     }
 
     /// From ready to the end: the demo where one is wanted, what to type next, and waiting.
