@@ -107,10 +107,7 @@ impl Command {
             Command::Up(_) => bail!("`up` has its own way"),
             Command::Down => down(place).await,
             Command::Status { output } => status(place, output == "json").await,
-            Command::Reset => {
-                let answer = remote::order(place, Method::POST, "reset", Vec::new()).await?;
-                say(&format!("The sandbox is empty again, with {} nodes.", answer["nodes"]))
-            }
+            Command::Reset => reset(place).await,
             Command::Node(args) => args.run(place).await,
             Command::Load { file } => load(place, &file).await,
             Command::Save { file, kubeconfig } => save_to(place, &file, kubeconfig).await,
@@ -131,6 +128,18 @@ async fn down(place: &Place) -> Result<()> {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     bail!("process {} was told to stop and has not ended after 10 s; `kill {0}` ends it", running.pid)
+}
+
+async fn reset(place: &Place) -> Result<()> {
+    let running = place.must_run()?;
+    let answer = remote::order(place, Method::POST, "reset", Vec::new()).await?;
+    if running.manager.is_some() {
+        let kubeconfig = place.kubeconfig();
+        let text = std::fs::read_to_string(&kubeconfig)
+            .with_context(|| format!("cannot read {}", kubeconfig.display()))?;
+        manager::reinstall(&text).await?;
+    }
+    say(&format!("The sandbox is empty again, with {} nodes.", answer["nodes"]))
 }
 
 async fn status(place: &Place, as_json: bool) -> Result<()> {

@@ -35,6 +35,9 @@ mod quota_profile;
 /// Changes that may wait between a cache and a queue; taking one in costs next to nothing.
 const DELTAS_MAX: usize = 256;
 
+/// A turn that has begun when the end is asked for gets so long: well under what is left of a lost lease.
+const TURN_GRACE: Duration = Duration::from_secs(2);
+
 /// Where the object of a turn is; without namespace for kinds that have none.
 pub type Key = ObjectKey;
 
@@ -272,6 +275,12 @@ pub fn node_key(name: &str) -> Key {
     Key { namespace: "".into(), name: name.into() }
 }
 
+/// Comes some time after the end was asked for.
+async fn overdue(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(TURN_GRACE).await;
+}
+
 /// A controller's worker: one key after the other until `stop` is cancelled.
 async fn work<C: Controller>(
     controller: C,
@@ -288,7 +297,11 @@ async fn work<C: Controller>(
         metrics.controllers().begun(C::NAME);
         let begun = Instant::now();
         // A bug that one object brings out must not keep the others waiting.
-        let result = AssertUnwindSafe(controller.reconcile(&key)).catch_unwind().await;
+        let turn = AssertUnwindSafe(controller.reconcile(&key)).catch_unwind();
+        let result = tokio::select! {
+            result = turn => result,
+            () = overdue(&stop) => return,
+        };
         let end = match result {
             Ok(Ok(Next::Done)) => {
                 queue.forget(&key);

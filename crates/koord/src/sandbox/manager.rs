@@ -47,9 +47,8 @@ impl Manager {
         };
         options.metrics = Some(([127, 0, 0, 1], 0).into());
         options.health = None;
-        let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-        let cluster = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        install(kube::Client::try_from(cluster.clone())?).await?;
+        let cluster = cluster(kubeconfig).await?;
+        install(&cluster).await?;
         let stop = CancellationToken::new();
         let setup = Setup { options: *options, cluster };
         let running = run::start(setup, stop.clone()).await.context("the manager does not start")?;
@@ -68,8 +67,19 @@ impl Manager {
     }
 }
 
+async fn cluster(kubeconfig: &str) -> Result<kube::Config> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+}
+
+/// Brings what the chart installs back to a sandbox that was emptied.
+pub(super) async fn reinstall(kubeconfig: &str) -> Result<()> {
+    install(&cluster(kubeconfig).await?).await
+}
+
 /// Makes what is not there yet; a cluster that came from a file may have its own.
-async fn install(client: kube::Client) -> Result<()> {
+async fn install(cluster: &kube::Config) -> Result<()> {
+    let client = kube::Client::try_from(cluster.clone())?;
     for manifest in CHART {
         let object: DynamicObject = serde_saphyr::from_str(manifest)?;
         let types = object.types.clone().unwrap_or_default();

@@ -76,6 +76,32 @@ async fn a_panic_keeps_nobody_waiting() {
     assert_eq!(turns(panics, &["bad", "good"]).await, want);
 }
 
+/// Asks a server that never answers.
+struct Stuck;
+
+impl Controller for Stuck {
+    const NAME: &'static str = "stuck";
+
+    fn listen(&self, _: &Feeds) {}
+
+    async fn reconcile(&self, _: &Key) -> Result<Next, Failure> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_does_not_wait_for_a_turn_that_hangs() {
+    let queue = WorkQueue::new(Stuck::NAME, Retries::default(), &QueueMetrics::unregistered());
+    let (stop, start) = (CancellationToken::new(), tokio::time::Instant::now());
+    let metrics = ManagerMetrics::unregistered();
+    let worker = tokio::spawn(work(Stuck, queue.clone(), Lead::Alone, metrics, stop.clone()));
+    queue.add(node_key("a"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.cancel();
+    worker.await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(1) + TURN_GRACE);
+}
+
 #[test]
 fn names_are_unique_and_known_to_the_flag() {
     let default = crate::flags::TABLES.iter().copied().flatten().find(|flag| flag.name == "controllers");
