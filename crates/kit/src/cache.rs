@@ -33,6 +33,7 @@
 mod index;
 pub mod pool;
 mod reflect;
+mod split;
 pub mod store;
 mod wire;
 

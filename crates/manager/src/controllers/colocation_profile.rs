@@ -300,7 +300,7 @@ mod tests {
         let profile = profile(json!({"selector": {"matchLabels": {"app": "x"}}, "labels": {"new": "1"}}));
         round(&controller, &profile).await;
         let seen = api.seen();
-        let list = "GET /api/v1/pods?&labelSelector=app%3Dx&fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending&limit=500";
+        let list = "GET /api/v1/pods?&fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending&labelSelector=app%3Dx&limit=500";
         assert_eq!(seen[0].line, list);
         let patches: Vec<(&str, &Value)> = seen
             .iter()

@@ -24,7 +24,7 @@ const CONFIG_CONFLICT: &str = "SLOManagerConfigConflictForNode";
 const AMPLIFIED: [&str; 2] = [CPU, MEMORY];
 
 /// Answers `/mutate-node-status`.
-pub fn mutate(request: &Request, aside: &mut Aside<'_>) -> Answer {
+pub fn mutate(request: &Request, _: &Facts, aside: &mut Aside<'_>) -> Answer {
     if !is_node(request, "status") || request.operation != Operation::Update {
         return Answer::allow();
     }

@@ -37,7 +37,8 @@ fn aside(answer: impl FnOnce(&mut Aside<'_>) -> Answer) -> Answer {
 
 /// cpu, memory and raw annotation after a review.
 fn review(old: &Value, new: &Value) -> Result<(String, String, String), String> {
-    let answer = aside(|aside| mutate(&request("status", Operation::Update, old, new), aside));
+    let answer =
+        aside(|aside| mutate(&request("status", Operation::Update, old, new), &Facts::default(), aside));
     let after = match answer.verdict {
         Verdict::Changed(after) => after,
         Verdict::Allowed => new.clone(),
@@ -228,7 +229,11 @@ fn only_updates_of_a_status_are_amplified() {
     let new = node(RATIOS, "", "62", "250Gi");
     for (sub_resource, operation) in [("status", Operation::Create), ("", Operation::Update)] {
         let request = request(sub_resource, operation, &Value::Null, &new);
-        assert_eq!(aside(|aside| mutate(&request, aside)), Answer::allow(), "{sub_resource} {operation:?}");
+        assert_eq!(
+            aside(|aside| mutate(&request, &Facts::default(), aside)),
+            Answer::allow(),
+            "{sub_resource} {operation:?}"
+        );
     }
 }
 
