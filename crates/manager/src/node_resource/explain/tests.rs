@@ -127,11 +127,10 @@ fn what_is_held_and_why_nothing_is_written() {
     assert_eq!(held.cpu, "2");
     assert!(held.note.contains("batchStabilizationWindowSeconds=600 (cluster)"), "{held:?}");
     assert_eq!(explained(&world, &memory), before, "asking changes nothing");
-    for list in ["capacity", "allocatable"] {
-        for (name, amount) in &world.plan_with(&mut memory).prepared.allocatable.unwrap() {
-            world.node["status"][list][name] = json!(amount.to_string());
-        }
-    }
+    let written = world.plan_with(&mut memory).prepared;
+    world.node["status"]["capacity"] = json!(written.capacity);
+    world.node["status"]["allocatable"] = json!(written.allocatable);
+    world.node["metadata"]["annotations"] = json!(written.annotations);
     world.now += SignedDuration::from_secs(7);
     let text = explained(&world, &memory).write;
     assert!(text.contains("the last write was 7 s ago, not more than 300 s"), "{text}");
