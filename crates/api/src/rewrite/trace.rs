@@ -107,7 +107,7 @@ fn hide(mark: Mark, later: &[(&Profile, Vec<Mark>)]) -> Mark {
     }
 }
 
-fn judge(marks: &Vec<Mark>) -> Verdict {
+fn judge(marks: &[Mark]) -> Verdict {
     let missing = marks.iter().filter(|mark| matches!(mark.seen, Seen::Other(_))).count();
     match missing {
         0 => Verdict::Applied,
