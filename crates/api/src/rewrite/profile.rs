@@ -202,7 +202,7 @@ impl Profile {
             (Some(selector), Some(labels)) => selector.matches(labels),
             (Some(_), None) => false,
         };
-        let labels = PodLabels(pod.pointer("/metadata/labels").and_then(Value::as_object));
+        let labels = PodLabels(pod.get("metadata").and_then(|metadata| metadata.get("labels")?.as_object()));
         in_namespace && target.pods.as_ref().is_none_or(|selector| selector.matches(&labels))
     }
 
