@@ -19,6 +19,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// What `koord` has, so that benchmarks in this process measure what runs there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The one way to test, generate, benchmark and try Koord")]
 struct Cli {

@@ -26,7 +26,6 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use command::{Command, Subject};
@@ -38,6 +37,7 @@ pub use view::Queued;
 
 use crate::cluster::{Cluster, Row};
 use crate::extender::Extender;
+use crate::hash::UidMap;
 use crate::plugins::registry::{self, Manner};
 use crate::pod::PodKey;
 use crate::profile::ProfileError;
@@ -52,9 +52,10 @@ pub struct Engine {
     world: World,
     queue: Queue<World>,
     /// Pods with a place that are not bound yet, by UID.
-    bindings: HashMap<Box<str>, binding::Binding>,
+    bindings: UidMap<binding::Binding>,
     nominated: Nominated,
     keeper: reservations::Keeper,
+    checks_scheduler: bool,
     /// What attempts remember, for each profile.
     memories: Vec<Memory>,
     /// Nodes came or went, so that promises must be looked up anew.
@@ -136,8 +137,8 @@ impl Engine {
             cluster: Cluster::default(),
             frameworks,
             plugins: Default::default(),
-            waiting: HashMap::new(),
-            others: HashMap::new(),
+            waiting: UidMap::default(),
+            others: UidMap::default(),
             hint_times: None,
         };
         for profile in options.profiles.iter().filter(|profile| profile.spreads()) {
@@ -164,16 +165,17 @@ impl Engine {
         Engine {
             world,
             queue: Queue::new(queue_options, profiles),
-            bindings: HashMap::new(),
+            bindings: UidMap::default(),
             nominated: Nominated::default(),
             keeper: reservations::Keeper::new(keeping.map(|profile| &profile.args.reservation)),
+            checks_scheduler: options.checks_scheduler,
             memories,
             is_renominating: false,
             search_start: 0,
             random: Random::new(options.seed),
             commands: Vec::new(),
             latest: Time::MIN,
-            complaints: HashMap::new(),
+            complaints: complaints::Complaints::default(),
             preemptions: Preemptions::default(),
             handlers: handlers::Handlers::default(),
             extenders: Vec::new(),

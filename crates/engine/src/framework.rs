@@ -18,9 +18,9 @@ pub mod view;
 
 pub use cycle::{Cycle, Slot, Slots};
 pub use hooks::{
-    Agreement, Change, Demand, Filter, HintFn, HintInput, Hooks, InReservation, Nominating, Permission,
-    Permit, PostFilter, PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter, Preemption, Prefer,
-    Preparation, Reserve, Restore, Scope, Score, wakes_if,
+    Agreement, Change, Demand, Filter, Glance, HintFn, HintInput, Hooks, InReservation, Nominating,
+    Permission, Permit, PostBind, PostFilter, PostFilterInput, PostFiltered, PreBind, PreEnqueue, PreFilter,
+    Preemption, Prefer, Preparation, Reserve, Restore, Scope, Score, wakes_if,
 };
 pub use restored::Restored;
 pub use sieve::Sieve;

@@ -1,10 +1,13 @@
-//! A quick hash for small keys of our own: numbers, rows, addresses. Never for texts from outside.
+//! A quick hash for small keys of our own: numbers, rows, addresses, UIDs. Never for texts that users write.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by small keys. Its order is no order: never iterate it into a decision.
 pub type QuickMap<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
+
+/// A map by UID. The API server makes these at random, so nobody can make them collide.
+pub type UidMap<V> = HashMap<Box<str>, V, BuildHasherDefault<Quick>>;
 
 /// Multiplies and folds each word; our keys are numbered by ourselves, so nobody can make them collide.
 #[derive(Clone, Copy, Debug, Default)]

@@ -50,6 +50,13 @@ pub struct Header {
     pub max_in_unschedulable_millis: u64,
     pub uses_hints: bool,
     pub pops_from_backoff: bool,
+    /// Older recordings do not say it; then it was on.
+    #[serde(default = "yes")]
+    pub checks_scheduler: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Header {
@@ -68,6 +75,7 @@ impl Header {
             max_in_unschedulable_millis: millis(options.max_in_unschedulable),
             uses_hints: options.uses_hints,
             pops_from_backoff: options.pops_from_backoff,
+            checks_scheduler: options.checks_scheduler,
         }
     }
 
@@ -81,6 +89,7 @@ impl Header {
             max_in_unschedulable: Duration::from_millis(self.max_in_unschedulable_millis),
             uses_hints: self.uses_hints,
             pops_from_backoff: self.pops_from_backoff,
+            checks_scheduler: self.checks_scheduler,
             seed: self.seed,
             ..Options::new(profiles)
         }

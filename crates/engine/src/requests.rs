@@ -133,7 +133,7 @@ fn table_of(container: &Container, table: &mut ResourceTable) -> ResourceVector 
 fn vector_of(list: Option<&WireList>, table: &mut ResourceTable) -> ResourceVector {
     let amounts = list.into_iter().flatten();
     // An amount that is no quantity, or below zero, cannot come from an API server. The one counts as not given, the
-    // other as nothing.
+    // other as nothing. Differs: upstream takes what is below zero off the sums.
     let amounts =
         amounts.filter_map(|(name, amount)| Some((name.as_str(), Quantity::try_from(amount).ok()?)));
     let mut vector = ResourceVector::from_amounts(amounts, table);

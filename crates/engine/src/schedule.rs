@@ -46,6 +46,7 @@ pub struct Framework {
     pub reserves: Vec<Hooks>,
     pub permits: Vec<Hooks>,
     pub pre_binds: Vec<Hooks>,
+    pub post_binds: Vec<Hooks>,
     pub sampling: Sampling,
     pub ties: Ties,
     pub timing: Timing,

@@ -20,7 +20,7 @@ fn the_corpus_is_survived() {
 
 /// A line that begins with what happens; pods, nodes and attempts more often than the rest.
 fn line() -> impl Strategy<Value = Vec<u8>> {
-    let kind = proptest::sample::select(b"ppppppPPnnnmmMxdsssssssaaatergGuUwWvvvVkAo".to_vec());
+    let kind = proptest::sample::select(b"ppppppPPnnnmmMxdsssssssaaatergGuUwWvvvVkAoRRRD".to_vec());
     (kind, prop::collection::vec(any::<u8>(), 0..80)).prop_map(|(kind, mut rest)| {
         rest.retain(|byte| *byte != b'\n');
         rest.insert(0, kind);

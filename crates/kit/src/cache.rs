@@ -32,6 +32,7 @@
 
 pub mod pool;
 mod reflect;
+mod split;
 pub mod store;
 mod wire;
 

@@ -328,7 +328,12 @@ impl<B: Brain, H: Hands> Driver<B, H> {
                 tracing::info!("{}", dump::refusal_line(&attempt.pod.key, refusal));
             }
         }
-        self.parts.monitor.begin(now, &attempt.pod, &attempt.scheduler);
+        self.parts.monitor.take(now, &attempt.pod, &attempt.scheduler);
+        // There was nothing to do: its cycle never begins.
+        if attempt.result == Attempted::Skipped {
+            return;
+        }
+        self.parts.monitor.begin(now, &attempt.pod.uid);
         if attempt.result != Attempted::Placed {
             if let (_, Some(overdue)) = self.parts.monitor.end(self.parts.clock.now(), &attempt.pod.uid) {
                 self.complain(&overdue);

@@ -70,7 +70,21 @@ pub struct Authentication {
     pub skip_lookup: bool,
     pub tolerate_lookup_failure: bool,
     pub client_ca_file: Option<PathBuf>,
+    pub request_headers: RequestHeaders,
     pub token_cache_ttl: Duration,
+}
+
+/// Proxies that say in headers for whom they ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestHeaders {
+    /// Their authority; without it the cluster's own settings count.
+    pub client_ca_file: Option<PathBuf>,
+    /// Common names that they may have; any when there are none.
+    pub allowed_names: Vec<String>,
+    pub username: Vec<String>,
+    pub uid: Vec<String>,
+    pub group: Vec<String>,
+    pub extra_prefix: Vec<String>,
 }
 
 /// What they may do there.
@@ -287,7 +301,20 @@ impl Reader<'_> {
             skip_lookup: self.values.bool("authentication-skip-lookup"),
             tolerate_lookup_failure: self.values.bool("authentication-tolerate-lookup-failure"),
             client_ca_file: self.path("client-ca-file"),
+            request_headers: self.request_headers(),
             token_cache_ttl: self.duration("authentication-token-webhook-cache-ttl"),
+        }
+    }
+
+    fn request_headers(&mut self) -> RequestHeaders {
+        let list = |name: &str| self.values.list(name).to_vec();
+        RequestHeaders {
+            client_ca_file: self.path("requestheader-client-ca-file"),
+            allowed_names: list("requestheader-allowed-names"),
+            username: list("requestheader-username-headers"),
+            uid: list("requestheader-uid-headers"),
+            group: list("requestheader-group-headers"),
+            extra_prefix: list("requestheader-extra-headers-prefix"),
         }
     }
 

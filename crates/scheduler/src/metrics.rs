@@ -365,7 +365,7 @@ mod tests {
     use koord_api::quantity::ResourceList;
     use koord_engine::engine::ReservationGauge;
     use koord_engine::engine::measure::HintLap;
-    use koord_engine::framework::timing::{Lap, Laps};
+    use koord_engine::framework::timing::{IndexQuery, Lap, Laps};
     use koord_kit::metrics::Format;
 
     fn resources<const N: usize>(amounts: [(&str, &str); N]) -> ResourceList {
@@ -441,6 +441,7 @@ mod tests {
                 Laps {
                     laps: vec![lap(None, "Unschedulable"), lap(Some("NodeName"), "Success")],
                     asked: [(("NodeName", "Filter"), 9)].into(),
+                    queries: [None, Some(0), Some(3)].map(|candidates| IndexQuery { candidates }).into(),
                 },
             )],
             hints: vec![HintLap {
@@ -465,6 +466,12 @@ mod tests {
             "scheduler_framework_extension_point_duration_seconds_count{extension_point=\"Filter\",status=\"Unschedulable\",profile=\"koord-scheduler\"} 1",
             "scheduler_plugin_execution_duration_seconds_bucket{le=\"0.0000225\",plugin=\"NodeName\",extension_point=\"Filter\",status=\"Success\"} 1",
             "scheduler_plugin_evaluation_total{plugin=\"NodeName\",extension_point=\"Filter\",profile=\"koord-scheduler\"} 9",
+            "scheduler_reservation_selector_index_query_total{result=\"hit\"} 2",
+            "scheduler_reservation_selector_index_query_total{result=\"miss\"} 1",
+            "scheduler_reservation_selector_index_candidates_count_count 1",
+            "scheduler_reservation_selector_index_candidates_count_bucket{le=\"2.0\"} 0",
+            "scheduler_reservation_selector_index_candidates_count_bucket{le=\"4.0\"} 1",
+            "scheduler_reservation_selector_index_candidates_count_bucket{le=\"32768.0\"} 1",
             "scheduler_queueing_hint_execution_duration_seconds_count{plugin=\"NodeName\",event=\"NodeAdd\",hint=\"QueueSkip\"} 1",
             "scheduler_event_handling_duration_seconds_count{event=\"NodeAdd\"} 1",
             "scheduler_permit_wait_duration_seconds_sum{result=\"Success\"} 2.0",

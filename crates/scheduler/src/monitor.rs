@@ -8,7 +8,7 @@ use koord_engine::time::Time;
 
 use crate::flags::Monitor as Times;
 
-/// Attempts under way.
+/// Attempts under way, and pods that were taken from the queue for one.
 #[derive(Debug)]
 pub struct Monitor {
     times: Times,
@@ -20,7 +20,9 @@ pub struct Monitor {
 struct Cycle {
     pod: Subject,
     scheduler: Box<str>,
-    begun: Time,
+    taken: Time,
+    /// None when there was nothing to do for the pod, as far as is known.
+    begun: Option<Time>,
 }
 
 /// A pod that has been under way for longer than it should.
@@ -49,16 +51,23 @@ impl Monitor {
         Monitor { times, next_look: None, by_uid: HashMap::new() }
     }
 
-    /// A pod's cycle begins.
-    pub fn begin(&mut self, now: Time, pod: &Subject, scheduler: &str) {
-        let cycle = Cycle { pod: pod.clone(), scheduler: scheduler.into(), begun: now };
+    /// A pod was taken from the queue.
+    pub fn take(&mut self, now: Time, pod: &Subject, scheduler: &str) {
+        let cycle = Cycle { pod: pod.clone(), scheduler: scheduler.into(), taken: now, begun: None };
         self.by_uid.insert(pod.uid.clone(), cycle);
+    }
+
+    /// Its cycle begins.
+    pub fn begin(&mut self, now: Time, uid: &str) {
+        if let Some(cycle) = self.by_uid.get_mut(uid) {
+            cycle.begun = Some(now);
+        }
     }
 
     /// A cycle has ended, well or not; complains if it was late. How long it took, if it had begun.
     pub fn end(&mut self, now: Time, uid: &str) -> (Option<Duration>, Option<Overdue>) {
         let Some(cycle) = self.by_uid.remove(uid) else { return (None, None) };
-        (Some(now.since(cycle.begun)), self.judge(now, &cycle))
+        (cycle.begun.map(|begun| now.since(begun)), self.judge(now, &cycle))
     }
 
     /// The pod is gone, or on its way out: nobody waits for it.
@@ -66,12 +75,14 @@ impl Monitor {
         self.by_uid.remove(uid);
     }
 
-    /// Everything that is late, once in a period.
+    /// Everything that is late, once in a period. Those whose cycle never begins are forgotten after a while.
     pub fn look(&mut self, now: Time) -> Vec<Overdue> {
         if self.next_look.is_some_and(|next| now < next) {
             return Vec::new();
         }
         self.next_look = Some(now + self.times.period);
+        let patience = self.times.drop_unhandled_after;
+        self.by_uid.retain(|_, cycle| cycle.begun.is_some() || now.since(cycle.taken) <= patience);
         let mut late: Vec<Overdue> =
             self.by_uid.values().filter_map(|cycle| self.judge(now, cycle)).collect();
         late.sort_by(|a, b| a.pod.key.cmp(&b.pod.key));
@@ -84,7 +95,7 @@ impl Monitor {
     }
 
     fn judge(&self, now: Time, cycle: &Cycle) -> Option<Overdue> {
-        let took = now.since(cycle.begun);
+        let took = now.since(cycle.begun?);
         (took > self.times.timeout).then(|| Overdue {
             pod: cycle.pod.clone(),
             scheduler: cycle.scheduler.clone(),
@@ -119,8 +130,10 @@ mod tests {
     #[test]
     fn a_slow_pod_is_named_every_period_and_once_more_at_its_end() {
         let mut monitor = monitor();
-        monitor.begin(at(0), &pod("slow"), "s");
-        monitor.begin(at(20), &pod("quick"), "s");
+        for (seconds, name) in [(0, "slow"), (20, "quick")] {
+            monitor.take(at(seconds), &pod(name), "s");
+            monitor.begin(at(seconds), &format!("u-{name}"));
+        }
         assert_eq!(monitor.look(at(10)), []);
         // At the limit is not over it.
         assert_eq!(monitor.look(at(30)), []);
@@ -143,8 +156,27 @@ mod tests {
     #[test]
     fn the_gone_are_forgotten() {
         let mut monitor = monitor();
-        monitor.begin(at(0), &pod("a"), "s");
+        monitor.take(at(0), &pod("a"), "s");
+        monitor.begin(at(0), "u-a");
         monitor.forget("u-a");
         assert_eq!(monitor.look(at(100)), []);
+    }
+
+    #[test]
+    fn what_never_begins_is_dropped_after_a_while() {
+        let mut monitor = monitor();
+        monitor.take(at(0), &pod("a"), "s");
+        assert_eq!(monitor.look(at(5)), []);
+        assert_eq!(
+            monitor.by_uid.len(),
+            1,
+            "not before the time that --scheduling-drop-unhandled-timeout gives"
+        );
+        assert_eq!((monitor.look(at(40)), monitor.by_uid.len()), (vec![], 0), "and nobody complains of it");
+        // One that begins after all is looked at again.
+        monitor.take(at(50), &pod("a"), "s");
+        monitor.begin(at(51), "u-a");
+        assert_eq!(monitor.look(at(82)).len(), 1);
+        assert_eq!(monitor.end(at(83), "u-a").0, Some(Duration::from_secs(32)));
     }
 }

@@ -94,6 +94,11 @@ impl Maker {
             b'w' => json!({"type": "workload", "object": workload(tape)}),
             b'W' => json!({"type": "workloadGone", "kind": tape.pick(&["Service", "ReplicaSet"]),
                 "namespace": tape.pick(&NAMESPACES), "name": tape.pick(&VALUES)}),
+            b'R' => json!({"type": "reservation", "object": self.reservation(tape)}),
+            b'D' => {
+                let name = reservation_name(tape);
+                json!({"type": "reservationGone", "uid": format!("uid-{name}"), "name": name})
+            }
             b'v' => json!({"type": "storage", "object": self.storage(tape)}),
             b'V' => {
                 json!({"type": "storageGone", "kind": tape.pick(&["PersistentVolume", "PersistentVolumeClaim",
@@ -318,6 +323,33 @@ impl Maker {
         node
     }
 
+    fn reservation(&mut self, tape: &mut Tape<'_>) -> Value {
+        let name = reservation_name(tape);
+        self.revision += 1;
+        let uid = if tape.chance(16) { format!("uid-{name}-again") } else { format!("uid-{name}") };
+        let mut object = json!({"metadata": {"name": name, "uid": uid, "labels": labels(tape),
+            "creationTimestamp": tape.pick(&TIMES), "resourceVersion": self.revision.to_string()},
+            "spec": {"ttl": tape.pick(&["24h", "0s", "1s"]), "allocateOnce": tape.chance(2),
+                "preAllocation": tape.chance(3),
+                "owners": [{"labelSelector": self.selector(tape).as_object().cloned().unwrap_or_default()}],
+                "template": {"spec": {"schedulerName": tape.pick(&[OURS, OURS, STANDARD, "other"]),
+                    "containers": self.containers(tape)}}}});
+        if tape.chance(2) {
+            object["spec"]["allocatePolicy"] = json!(tape.pick(&["Aligned", "Restricted"]));
+        }
+        if tape.chance(16) {
+            object["spec"]["unschedulable"] = json!(true);
+        }
+        if tape.chance(16) {
+            object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+        }
+        if tape.chance(2) {
+            object["status"] = json!({"phase": tape.pick(&["Available", "Available", "Waiting", "Succeeded", "Failed", "Pending"]),
+                "nodeName": node_name(tape), "allocatable": amounts(tape), "allocated": amounts(tape)});
+        }
+        object
+    }
+
     fn storage(&mut self, tape: &mut Tape<'_>) -> Value {
         let name = small_name(tape);
         self.revision += 1;
@@ -356,6 +388,10 @@ fn node_name(tape: &mut Tape<'_>) -> String {
         8 => String::new(),
         number => format!("n{number}"),
     }
+}
+
+fn reservation_name(tape: &mut Tape<'_>) -> &'static str {
+    tape.pick(&["r0", "r1", "r2"])
 }
 
 fn small_name(tape: &mut Tape<'_>) -> &'static str {
@@ -410,6 +446,8 @@ fn annotations(tape: &mut Tape<'_>) -> Value {
         "{\"resources\": {\"cpu\": \"-9e99\"}}",
         "{\"resources\": {\"cpu\": \"2\"}, \"applyPolicy\": \"Bogus\"}",
         "{\"cpu\": 1e300, \"memory\": \"NaN\"}",
+        "{\"name\": \"r1\", \"uid\": \"uid-r1\"}",
+        "{\"name\": \"r0\", \"uid\": \"uid-r0\"}",
         "\u{0}",
     ]);
     let key = tape.pick(&[
@@ -417,6 +455,9 @@ fn annotations(tape: &mut Tape<'_>) -> Value {
         keys::node::annotation::RESERVATION,
         keys::node::annotation::RESOURCE_AMPLIFICATION_RATIO,
         keys::node::annotation::RAW_ALLOCATABLE,
+        keys::pod::annotation::RESERVATION_ALLOCATED,
+        keys::pod::annotation::RESERVATION_AFFINITY,
+        keys::pod::annotation::EXACT_MATCH_RESERVATION,
     ]);
     json!({key: text})
 }

@@ -185,6 +185,7 @@ impl World {
     fn check(&self) {
         let cluster = self.engine.cluster();
         assert_eq!(cluster.recount(), cluster.ledger());
+        assert_eq!(cluster.recount_reservations(), cluster.reservation_ledger());
         let queued = self.queued();
         for (key, uid) in &self.waiting {
             let is_somewhere = queued.contains(uid) || cluster.held(uid).is_some() || self.is_binding(uid);
@@ -230,7 +231,13 @@ impl World {
 
 /// The default plugins, and a profile with ours beside them.
 fn engine() -> Engine {
-    let plus = ["LoadAwareScheduling", "NodeResourcesFitPlus", "ScarceResourceAvoidance", "SchedulingHint"];
+    let plus = [
+        "Reservation",
+        "LoadAwareScheduling",
+        "NodeResourcesFitPlus",
+        "ScarceResourceAvoidance",
+        "SchedulingHint",
+    ];
     let enabled = plus.map(|name| Choice { name: name.to_owned(), weight: 2 }).to_vec();
     let custom =
         PluginSets { multi_point: PluginSet { enabled, disabled: Vec::new() }, ..PluginSets::default() };

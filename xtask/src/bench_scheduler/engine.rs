@@ -172,11 +172,27 @@ pub(super) fn only_place(workload: &Workload, pods: usize) -> Result<()> {
     Ok(())
 }
 
+/// How often each workload is measured; the fastest counts, since all that others do on the machine only slows.
+const ROUNDS: usize = 11;
+
+/// The fastest of several runs of each workload, taken in turns so that a slow minute of the machine meets all alike.
+fn fastest(workloads: &[Workload]) -> Result<Vec<Measured>> {
+    let mut best: Vec<Measured> = workloads.iter().map(measure).collect::<Result<_>>()?;
+    for _ in 1..ROUNDS {
+        for (workload, best) in workloads.iter().zip(&mut best) {
+            let again = measure(workload)?;
+            if again.elapsed < best.elapsed {
+                *best = again;
+            }
+        }
+    }
+    Ok(best)
+}
+
 /// Every workload with its bars.
 pub(super) fn workloads(report: &mut Report, workloads: &[Workload]) -> Result<()> {
     let mut basic = None;
-    for workload in workloads {
-        let measured = measure(workload)?;
+    for (workload, measured) in workloads.iter().zip(fastest(workloads)?) {
         let rate = measured.per_second();
         let told = 1e6 * measured.told.as_secs_f64() / float(measured.pods);
         let text = format!(
@@ -205,8 +221,9 @@ pub(super) fn workloads(report: &mut Report, workloads: &[Workload]) -> Result<(
 pub(super) fn growth(report: &mut Report, workloads: &[Workload]) -> Result<()> {
     for (name, bar) in [("basic", 3.0), ("distinct", 12.0)] {
         let Some(workload) = workloads.iter().find(|workload| workload.name == name) else { continue };
-        let small = measure(&workload.scaled(1_000, 5_000))?.nanos_per_pod();
-        let large = measure(&workload.scaled(50_000, 5_000))?.nanos_per_pod();
+        let sizes = [workload.scaled(1_000, 5_000), workload.scaled(50_000, 5_000)];
+        let [small, large] = &fastest(&sizes)?[..] else { continue };
+        let (small, large) = (small.nanos_per_pod(), large.nanos_per_pod());
         let times = large / small;
         let text = format!("{name}: {small:.0} ns per pod at 1,000 nodes, {large:.0} at 50,000: {times:.1}x");
         report.figure(&text, &format!("{bar}x"), times <= bar);

@@ -9,7 +9,7 @@ use super::workload::Workload;
 use crate::step::say;
 
 /// The workloads that others are measured against.
-const COUNTED: [&str; 2] = ["basic", "distinct"];
+const COUNTED: [&str; 5] = ["basic", "distinct", "loadaware", "reservation", "reservation-shared"];
 /// Pods placed in the two runs of each; what comes before the first pod is the same in both.
 pub(super) const FEW: usize = 1_000;
 pub(super) const MANY: usize = 5_000;

@@ -76,6 +76,9 @@ pub(super) struct Service {
 #[serde(deny_unknown_fields)]
 struct Reservations {
     count: usize,
+    /// Whether one owner uses up all of it.
+    #[serde(default)]
+    once: bool,
     owners: BTreeMap<String, String>,
     requests: BTreeMap<String, String>,
 }
@@ -87,7 +90,7 @@ impl Reservations {
             json!([{"name": "c", "image": "registry/pause:3", "resources": {"requests": self.requests}}]);
         json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1",
                 "creationTimestamp": "2027-01-15T07:00:00Z"},
-            "spec": {"allocateOnce": false, "allocatePolicy": "Aligned", "ttl": "0s",
+            "spec": {"allocateOnce": self.once, "allocatePolicy": "Aligned", "ttl": "0s",
                 "owners": [{"labelSelector": {"matchLabels": self.owners}}],
                 "template": {"metadata": {"namespace": "default"}, "spec": {"containers": containers}}},
             "status": {"phase": "Available", "nodeName": format!("node-{number}"),

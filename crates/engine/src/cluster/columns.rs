@@ -186,23 +186,24 @@ impl Columns {
         let named = [&self.cpu, &self.memory, &self.storage, &self.pods];
         let amounts = named.into_iter().chain(self.scalars.iter().map(|(_, amounts)| amounts));
         let sums = amounts.map(|amounts| amounts.requested[at]);
-        sums.chain([self.nonzero_cpu[at], self.nonzero_memory[at]]).any(|sum| sum == i64::MAX)
+        sums.chain([self.nonzero_cpu[at], self.nonzero_memory[at]])
+            .any(|sum| sum == i64::MAX || sum == i64::MIN)
     }
 
-    /// Counts what the row's pods ask for anew.
-    pub(super) fn recount<'a>(
-        &mut self,
-        row: Row,
-        all: impl Iterator<Item = &'a Requests>,
-        table: &ResourceTable,
-    ) {
+    /// Counts anew what the row's pods count for. Sums that leave their range come out at its end, whatever the order.
+    pub(super) fn recount(&mut self, row: Row, all: impl Iterator<Item = Counted>, table: &ResourceTable) {
         let at = row.index();
         (self.nonzero_cpu[at], self.nonzero_memory[at]) = (0, 0);
         self.overdrawn[at] = Overdrawn::default();
         self.all_mut().for_each(|amounts| amounts.requested[at] = 0);
-        for requests in all {
-            self.add(row, requests, 1, table);
+        let mut nonzero = (0i128, 0i128);
+        for counted in all {
+            self.pods.requested[at] += 1;
+            self.count(row, &counted, 1, table);
+            nonzero.0 += i128::from(counted.nonzero_cpu_milli);
+            nonzero.1 += i128::from(counted.nonzero_memory);
         }
+        (self.nonzero_cpu[at], self.nonzero_memory[at]) = (clamped(nonzero.0), clamped(nonzero.1));
     }
 
     /// What is requested on a row, pods left out.
@@ -245,6 +246,11 @@ impl Columns {
         };
         Some(&mut self.scalars[at].1)
     }
+}
+
+/// The nearest that a column can hold.
+pub(super) fn clamped(sum: i128) -> i64 {
+    i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX })
 }
 
 /// Resources counted beside the four named ones. Spec: scheduler-core 2.1.

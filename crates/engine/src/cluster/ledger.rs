@@ -3,10 +3,10 @@
 //! Each pod is counted on one row at most, by its UID, whatever order events come in. Unlike upstream nothing
 //! here ends the process: an event that contradicts what we know is taken as the truth and reported.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Cluster, Row};
+use crate::hash::UidMap;
 use crate::pod::Pod;
 use crate::time::Time;
 
@@ -42,7 +42,7 @@ pub enum Conflict {
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    held: HashMap<Box<str>, Held>,
+    held: UidMap<Held>,
     assumed: usize,
 }
 
@@ -139,7 +139,7 @@ impl Cluster {
         self.occupy(row, &pod, since);
         self.pods.assumed += usize::from(life == Life::Assumed);
         self.pods.held.insert(pod.uid.clone(), Held { pod: pod.clone(), row, life, since });
-        self.enter_reservations(row, &pod);
+        self.enter_reservations(row, &pod, life);
     }
 
     // Differs: for a pod that never says when it was scheduled, upstream begins anew with every change of a condition,

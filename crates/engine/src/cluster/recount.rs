@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use koord_api::resource::{ResourceId, ResourceVector};
 
+use super::columns::clamped;
 use super::reservations::{Counted, Phase, Source};
 use super::{Cluster, Held, Life};
 
@@ -32,6 +33,7 @@ impl Cluster {
     /// The sums by node name, from the pods.
     pub fn recount(&self) -> BTreeMap<Box<str>, NodeSum> {
         let mut sums: BTreeMap<Box<str>, NodeSum> = BTreeMap::new();
+        let mut nonzero: BTreeMap<Box<str>, (i128, i128)> = BTreeMap::new();
         for held in self.all_held() {
             let sum = sums.entry(self.node(held.row).name.clone()).or_default();
             let counted = self.recount_reservation(held).map(|sum| sum.counted);
@@ -45,12 +47,16 @@ impl Cluster {
                     sum.requested.set(id, sum.requested.get(id).saturating_add(units));
                 }
             }
-            sum.nonzero_cpu_milli = sum.nonzero_cpu_milli.saturating_add(counted.nonzero_cpu_milli);
-            sum.nonzero_memory = sum.nonzero_memory.saturating_add(counted.nonzero_memory);
+            let nonzero = nonzero.entry(self.node(held.row).name.clone()).or_default();
+            nonzero.0 += i128::from(counted.nonzero_cpu_milli);
+            nonzero.1 += i128::from(counted.nonzero_memory);
             sum.pods += 1;
             sum.uids.push(held.pod.uid.clone());
         }
-        sums.values_mut().for_each(|sum| sum.uids.sort());
+        for (sum, nonzero) in sums.values_mut().zip(nonzero.into_values()) {
+            sum.uids.sort();
+            (sum.nonzero_cpu_milli, sum.nonzero_memory) = (clamped(nonzero.0), clamped(nonzero.1));
+        }
         sums
     }
 
@@ -74,12 +80,14 @@ impl Cluster {
             counted: Counted::of(&held.pod.class.requests),
             owners: users.iter().map(|user| user.pod.uid.clone()).collect(),
         };
-        let mut nonzero = (0, 0);
+        let mut nonzero: (i64, i64) = (0, 0);
         for requests in users.iter().map(|user| &user.pod.class.requests) {
             for id in &record.names {
-                sum.allocated.set(*id, sum.allocated.get(*id) + requests.amounts.get(*id));
+                let used = sum.allocated.get(*id).saturating_add(requests.amounts.get(*id));
+                sum.allocated.set(*id, used);
             }
-            nonzero = (nonzero.0 + requests.nonzero_cpu_milli, nonzero.1 + requests.nonzero_memory);
+            nonzero.0 = requests.nonzero_cpu_milli.saturating_add(nonzero.0);
+            nonzero.1 = requests.nonzero_memory.saturating_add(nonzero.1);
         }
         let is_usable = record.phase == Phase::Available && record.owners.is_ok();
         let is_spent = record.is_once && !users.is_empty();
@@ -90,16 +98,17 @@ impl Cluster {
         }
         for id in &record.names {
             let (asked, used) = (sum.counted.amounts.get(*id), sum.allocated.get(*id));
-            sum.counted.amounts.set(*id, asked - used.min(record.allocatable.get(*id)).min(asked));
+            let held = record.allocatable.get(*id).min(asked).max(0);
+            sum.counted.amounts.set(*id, asked.saturating_sub(used.clamp(0, held)));
         }
         let allocated = sum.allocated.clone();
-        let over = |id: ResourceId| (allocated.get(id) - record.allocatable.get(id)).max(0);
+        let over = |id: ResourceId| allocated.get(id).saturating_sub(record.allocatable.get(id)).max(0);
         if record.names.contains(&ResourceId::CPU) {
-            sum.counted.nonzero_cpu_milli -= nonzero.0;
+            sum.counted.nonzero_cpu_milli = sum.counted.nonzero_cpu_milli.saturating_sub(nonzero.0);
             sum.counted.overdrawn.cpu_milli = over(ResourceId::CPU);
         }
         if record.names.contains(&ResourceId::MEMORY) {
-            sum.counted.nonzero_memory -= nonzero.1;
+            sum.counted.nonzero_memory = sum.counted.nonzero_memory.saturating_sub(nonzero.1);
             sum.counted.overdrawn.memory = over(ResourceId::MEMORY);
         }
         Some(sum)

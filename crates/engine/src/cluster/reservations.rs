@@ -7,14 +7,14 @@
 //! matter. Everything is idempotent by key; `recount` builds it again from the pods. Who may use what is found by
 //! `owners`. Spec: scheduler-reservation-loadaware A5, A19.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use koord_api::crd::reservation::Reservation;
 use koord_api::resource::{ResourceId, ResourceVector};
 
-use super::{Cluster, Row};
-use crate::hash::QuickMap;
+use super::{Cluster, Life, Row};
+use crate::hash::{QuickMap, UidMap};
 use crate::intern::Names;
 use crate::pod::{Class, Pod};
 use crate::profile;
@@ -93,18 +93,18 @@ impl Overdrawn {
 pub struct Reservations {
     entries: BTreeMap<ReservationId, Entry>,
     last: u32,
-    by_uid: HashMap<Box<str>, ReservationId>,
+    by_uid: UidMap<ReservationId>,
     by_name: BTreeMap<Box<str>, ReservationId>,
     /// Ascending by name.
     by_row: QuickMap<Row, Vec<ReservationId>>,
     /// What pods of reservations count for, by UID.
-    counted: HashMap<Box<str>, Counted>,
+    counted: UidMap<Counted>,
     /// Pods that use a reservation, by its UID and ascending by theirs; it need not be known.
-    users: HashMap<Box<str>, Vec<Owner>>,
+    users: UidMap<Vec<Owner>>,
     /// The reservation's UID by the pod's.
-    used: HashMap<Box<str>, Box<str>>,
+    used: UidMap<Box<str>>,
     /// Pods that a promise of a node comes with one of a reservation, by UID: the reservation's.
-    promised: HashMap<Box<str>, ReservationId>,
+    promised: UidMap<ReservationId>,
     owners: owners::Owners,
     selectors: SelectorIndex,
     /// How many of them want to be used in an order.
@@ -146,6 +146,11 @@ impl Reservations {
     /// The UID of the reservation that a pod uses.
     pub fn used_by(&self, pod_uid: &str) -> Option<&str> {
         self.used.get(pod_uid).map(|uid| &**uid)
+    }
+
+    /// Pods that use a reservation, whether it is known or not, ascending by UID.
+    pub fn users_of(&self, uid: &str) -> &[Owner] {
+        self.users.get(uid).map_or(&[], Vec::as_slice)
     }
 
     /// The reservation that a pod uses, where it is one that gives back what the pod leaves.
@@ -302,9 +307,7 @@ impl Entry {
             return counted;
         }
         for id in &self.record.names {
-            let held = self.record.allocatable.get(*id).min(requests.amounts.get(*id)).max(0);
-            let taken = allocated.get(*id).clamp(0, held);
-            counted.amounts.set(*id, requests.amounts.get(*id).saturating_sub(taken));
+            counted.amounts.set(*id, self.rest_of(*id, allocated.get(*id)));
         }
         // Nodes are scored as upstream does, which gives all back that owners use. Whether a pod fits must not be decided
         // by that: the node would have to have more than it has.
@@ -318,6 +321,16 @@ impl Entry {
             counted.overdrawn.memory = over(ResourceId::MEMORY);
         }
         counted
+    }
+
+    /// What its pod counts for of one resource, when owners use so much of it.
+    pub fn rest_of(&self, id: ResourceId, allocated: i64) -> i64 {
+        let asked = self.record.pod.class.requests.amounts.get(id);
+        if !self.is_matchable || !self.record.counts(id) {
+            return asked;
+        }
+        let held = self.record.allocatable.get(id).min(asked).max(0);
+        asked.saturating_sub(allocated.clamp(0, held))
     }
 
     /// What owners use as scoring counts it: cpu and memory.
@@ -479,15 +492,19 @@ impl Cluster {
         if let Some(counted) = self.reservations.counted.get_mut(&entry.record.uid)
             && *counted != rest
         {
+            let was_saturated = self.columns.is_saturated(row);
             self.columns.count(row, counted, -1, &self.resources);
             self.columns.count(row, &rest, 1, &self.resources);
             *counted = rest;
+            if was_saturated || self.columns.is_saturated(row) {
+                self.recount_row(row);
+            }
         }
         self.touch(row);
     }
 
     /// A pod is counted on a row: if it is a reservation's, or is one, or uses one, the ledger follows.
-    pub(super) fn enter_reservations(&mut self, row: Row, pod: &Arc<Pod>) {
+    pub(super) fn enter_reservations(&mut self, row: Row, pod: &Arc<Pod>, life: Life) {
         if pod.class.reserve.is_some()
             && let Some(id) = self.reservations.by_uid.get(&pod.uid).copied()
         {
@@ -499,7 +516,8 @@ impl Cluster {
         if let Some(record) = Reserved::of_pod(pod, &self.resources) {
             self.set_record(Arc::new(record));
         }
-        if let Some(uses) = pod.uses.clone() {
+        // What one that is just being placed is marked with is left over from another attempt.
+        if let Some(uses) = pod.uses.clone().filter(|_| life == Life::Confirmed) {
             self.leave_reservation(&pod.uid);
             self.reservations.add_user(pod, row, &uses.uid);
             self.settle_uid(&uses.uid);
@@ -542,14 +560,11 @@ impl Cluster {
 
     /// Counts a row's pods anew.
     pub(super) fn recount_row(&mut self, row: Row) {
-        let pods = &self.nodes[row.index()].pods.all;
-        self.columns.recount(row, pods.iter().map(|pod| &pod.class.requests), &self.resources);
-        for pod in pods {
-            if let Some(counted) = self.reservations.counted(pod) {
-                self.columns.count(row, &Counted::of(&pod.class.requests), -1, &self.resources);
-                self.columns.count(row, counted, 1, &self.resources);
-            }
-        }
+        let pods = self.nodes[row.index()].pods.all.iter();
+        let counted = pods.map(|pod| {
+            self.reservations.counted(pod).cloned().unwrap_or_else(|| Counted::of(&pod.class.requests))
+        });
+        self.columns.recount(row, counted, &self.resources);
     }
 }
 

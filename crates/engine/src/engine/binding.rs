@@ -13,6 +13,7 @@ use super::{Command, Engine};
 use crate::cluster::{Life, Row, Wish};
 use crate::explain::{BindStep, PermitWait, State};
 use crate::extender;
+use crate::framework::timing::word;
 use crate::framework::{Code, Nominating, PluginName, Slots, Status};
 use crate::pod::Pod;
 use crate::queue::{self, ProfileId};
@@ -171,10 +172,14 @@ impl Engine {
         self.queue.done(&binding.record.pod.uid);
         let framework = &self.world.frameworks[usize::from(binding.record.pod.profile.0)];
         let mut plan = BindPlan::default();
-        let plugins = framework.pre_binds.iter().filter_map(|hooks| hooks.pre_bind.as_ref());
+        // What has no pod is written to the Reservation, which is a point of its own.
+        let point = if pod.reserves.is_some() { "PreBindReservation" } else { "PreBind" };
         let mut verdict = Ok(());
-        for plugin in plugins {
+        for hooks in &framework.pre_binds {
+            let Some(plugin) = &hooks.pre_bind else { continue };
+            let begun = framework.timing.begin_plugin();
             verdict = plugin.plan(&self.world.cluster, &binding.slots, &pod, binding.row, now, &mut plan);
+            framework.timing.end_plugin(begun, point, hooks.name, word(&verdict));
             if verdict.is_err() {
                 break;
             }
@@ -199,6 +204,9 @@ impl Engine {
     /// Whether a pod asks for another profile than the one that found its place: a label can change while it waits.
     /// Spec: scheduler-core 9.3.
     fn is_anothers(&self, uid: &str) -> bool {
+        if !self.checks_scheduler {
+            return false;
+        }
         let profile = self.bindings.get(uid).map(|binding| binding.record.pod.profile);
         let asked = self.world.waiting.get(uid).map(|waiting| waiting.profile);
         self.world.others.contains_key(uid) || (asked.is_some() && asked != profile)
@@ -278,7 +286,8 @@ impl Engine {
     }
 
     fn is_bound(&mut self, uid: &str) {
-        let Some(binding) = self.bindings.remove(uid) else { return };
+        let Some(mut binding) = self.bindings.remove(uid) else { return };
+        self.run_post_binds(&mut binding);
         let about = Subject::of(&binding.record.pod.content);
         let node = &self.world.cluster.node(binding.row).name;
         let note = format!("Successfully assigned {} to {node}", about.name());
@@ -298,6 +307,23 @@ impl Engine {
             ..told.clone()
         });
         self.commands.extend([told].into_iter().chain(second).map(|note| Command::Tell(Box::new(note))));
+    }
+
+    /// Plugins hear that a pod was bound.
+    fn run_post_binds(&mut self, binding: &mut Binding) {
+        let (pod, row) = (binding.record.pod.content.clone(), binding.row);
+        let framework = &self.world.frameworks[usize::from(binding.record.pod.profile.0)];
+        let timing = &framework.timing;
+        timing.open();
+        let begun = timing.begin();
+        for hooks in &framework.post_binds {
+            let Some(plugin) = &hooks.post_bind else { continue };
+            let begun = timing.begin_plugin();
+            plugin.bound(&mut self.world.cluster, &mut binding.slots, &pod, row);
+            timing.end_plugin(begun, "PostBind", hooks.name, Code::Success.word());
+        }
+        timing.end(begun, "PostBind", Code::Success.word());
+        timing.close();
     }
 
     /// Binds if all that was written has taken effect.

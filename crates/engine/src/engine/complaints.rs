@@ -1,4 +1,6 @@
 //! One event on an object that cannot be read in part, and one line in the log, until it says something else.
+//!
+//! Differs: upstream passes over such things without a word, or fails every attempt with the error of one plugin.
 
 use std::collections::HashMap;
 

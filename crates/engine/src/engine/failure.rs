@@ -122,7 +122,7 @@ impl Engine {
             self.commands.push(Command::Warn(error.to_string()));
         }
         self.renominate(&pod, profile, refusal.nominating);
-        self.tell_failure(&pod, profile, &refusal);
+        self.tell_failure(now, &pod, profile, &refusal);
         if let Some(waiting) = self.world.waiting.get_mut(&uid) {
             waiting.told_at = Some(now);
         }
@@ -156,7 +156,7 @@ impl Engine {
     }
 
     /// Event and status, both only as far as they say something new.
-    fn tell_failure(&mut self, pod: &Arc<Pod>, profile: queue::ProfileId, refusal: &Refusal) {
+    fn tell_failure(&mut self, now: Time, pod: &Arc<Pod>, profile: queue::ProfileId, refusal: &Refusal) {
         self.tell_event(pod, profile, "FailedScheduling", &refusal.message);
         if must_reserve(pod)
             && let Some(message) = reservations_message(&refusal.message)
@@ -164,7 +164,7 @@ impl Engine {
             self.tell_event(pod, profile, "FailedScheduling-Reservation", &message);
         }
         if pod.reserves.is_some() {
-            self.tell_unplaced_reservation(pod, refusal);
+            self.tell_unplaced_reservation(now, pod, refusal);
             return;
         }
         let promised = match refusal.nominating {
@@ -210,16 +210,14 @@ impl Engine {
     }
 
     /// A Reservation has a condition of its own, and no field for a nomination.
-    fn tell_unplaced_reservation(&mut self, pod: &Arc<Pod>, refusal: &Refusal) {
-        let told = self.keeper.get(&pod.uid).and_then(|known| known.told.clone());
-        let Some(waiting) = self.world.waiting.get_mut(&pod.uid) else { return };
-        let known = waiting.written.as_ref().map(|(_, message, _)| message.as_str()).or(told.as_deref());
-        if known == Some(refusal.message.as_str()) {
-            return;
+    fn tell_unplaced_reservation(&mut self, now: Time, pod: &Arc<Pod>, refusal: &Refusal) {
+        if let Some(waiting) = self.world.waiting.get_mut(&pod.uid) {
+            waiting.written = Some((refusal.reason(), refusal.message.clone(), pod.generation));
         }
-        waiting.written = Some((refusal.reason(), refusal.message.clone(), pod.generation));
-        let change = ReservationChange::Unschedulable { message: refusal.message.clone() };
-        self.write_reservation(&pod.uid, change);
+        if self.keeper.probe(now, &pod.uid, &refusal.message) {
+            let change = ReservationChange::Unschedulable { message: refusal.message.clone() };
+            self.write_reservation(&pod.uid, change);
+        }
     }
 
     /// Makes room on a node: victims go, and lesser pods lose their promise of it. Spec: scheduler-core 6.13.8.

@@ -20,6 +20,8 @@ pub struct Options {
     pub uses_hints: bool,
     /// Gate SchedulerPopFromBackoffQ.
     pub pops_from_backoff: bool,
+    /// Gate DynamicSchedulerCheck: whether a pod still asks for the profile that placed it is looked at before its bind.
+    pub checks_scheduler: bool,
     /// The same seed and inputs give the same choices.
     pub seed: u64,
 }
@@ -36,6 +38,7 @@ impl Options {
             max_in_unschedulable: Duration::from_secs(300),
             uses_hints: true,
             pops_from_backoff: true,
+            checks_scheduler: true,
             seed: 0,
         }
     }

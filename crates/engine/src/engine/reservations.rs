@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use koord_api::crd::reservation::{InvalidReservation, Reservation, validate};
+use koord_api::keys::pod::annotation::RESERVATION_ALLOCATED;
 use koord_api::resource::ResourceVector;
 
 mod explain;
@@ -19,7 +20,7 @@ pub(super) use keeper::Keeper;
 pub(crate) use report::reservations_message;
 pub use view::{ReservationGauge, ReservationView};
 
-use super::command::{Note, ReservationChange, ReservationWrite, Subject};
+use super::command::{Note, ReservationChange, ReservationWrite, Subject, Unmark};
 use super::{Command, Engine};
 use crate::cluster::reservations::Entry;
 use crate::cluster::{Life, Phase, Reserved};
@@ -177,10 +178,26 @@ impl Engine {
             let Some(change) = self.keeper.judge(now, &uid, seen) else { continue };
             self.write_reservation(&uid, change);
         }
+        self.clean_marks();
         let cluster = &self.world.cluster;
         let is_real = |name: &str| cluster.row(name).is_some_and(|row| cluster.node(row).is_real);
         for (name, uid) in self.keeper.collect(now, is_real) {
             self.commands.push(Command::DeleteReservation { name, uid });
+        }
+    }
+
+    /// Pods lose the marks of reservations that are no more.
+    fn clean_marks(&mut self) {
+        for uid in self.keeper.take_orphaned() {
+            let users = self.world.cluster.reservations().users_of(&uid);
+            let marked =
+                users.iter().filter(|user| user.pod.uses.as_ref().is_some_and(|used| used.uid == uid));
+            let marks = marked.map(|user| Unmark {
+                pod: Subject::of(&user.pod),
+                node: "".into(),
+                annotations: vec![RESERVATION_ALLOCATED.to_owned()],
+            });
+            self.commands.extend(marks.map(|mark| Command::Unmark(Box::new(mark))));
         }
     }
 
@@ -218,7 +235,15 @@ impl Engine {
     /// Whether all that is promised on a node, the reservation with it, fits there, of what the reservation holds.
     pub(super) fn has_room(&self, entry: &Entry, row: crate::cluster::Row) -> bool {
         let cluster = &self.world.cluster;
-        let (used, there) = (cluster.requested(row), &cluster.node(row).allocatable);
+        let (mut used, there) = (cluster.requested(row), &cluster.node(row).allocatable);
+        let age = |entry: &Entry| (entry.record.created, entry.record.name.clone());
+        let waits = |entry: &Entry| entry.record.phase == Phase::Waiting;
+        // Of several that wait it is the oldest one's turn: they must not keep each other waiting.
+        for other in cluster.reservations().on(row).filter(|other| waits(entry) && waits(other)) {
+            if age(other) > age(entry) {
+                used -= &other.record.pod.class.requests.amounts;
+            }
+        }
         entry.record.allocatable.iter().all(|(id, _)| used.get(id) <= there.get(id))
     }
 

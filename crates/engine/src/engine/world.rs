@@ -1,6 +1,5 @@
 //! What the queue asks about pods and plugins, answered from the cluster and the profiles.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::measure::HintTimes;
@@ -9,6 +8,7 @@ use crate::framework::event::Event;
 use crate::framework::hint::{Hint, Interest, Registrations};
 use crate::framework::plugin_set::{PluginId, PluginSet, PluginTable};
 use crate::framework::{Change, HintFn, HintInput, Hooks, PluginName, Status};
+use crate::hash::UidMap;
 use crate::pod::Pod;
 use crate::queue::{self, Host, NodeName, PodKey, PodUid, ProfileId, QueuedPod};
 use crate::schedule::Framework;
@@ -22,9 +22,9 @@ pub(super) struct World {
     pub(super) cluster: Cluster,
     pub(super) frameworks: Vec<Framework>,
     pub(super) plugins: PluginTable,
-    pub(super) waiting: HashMap<Box<str>, Waiting>,
+    pub(super) waiting: UidMap<Waiting>,
     /// Pods without a node that ask for a scheduler which is none of ours; only for explaining.
-    pub(super) others: HashMap<Box<str>, Arc<Pod>>,
+    pub(super) others: UidMap<Arc<Pod>>,
     /// None when nobody measures.
     pub(super) hint_times: Option<HintTimes>,
 }

@@ -10,7 +10,7 @@ use super::hint::{Hint, Registration};
 use super::parts::{FilterPart, ScorePart};
 use super::{Cycle, NodeView, PluginName, Sieve, Slots, Status};
 use crate::cluster::load::Settings;
-use crate::cluster::reservations::Entry;
+use crate::cluster::reservations::{Counted, Entry};
 use crate::cluster::{Cluster, Node, Row, StorageChange};
 use crate::engine::command::BindPlan;
 use crate::pod::{Class, Pod};
@@ -33,6 +33,7 @@ pub struct Hooks {
     pub reserve: Option<Arc<dyn Reserve>>,
     pub permit: Option<Arc<dyn Permit>>,
     pub pre_bind: Option<Arc<dyn PreBind>>,
+    pub post_bind: Option<Arc<dyn PostBind>>,
     /// How it wants the load of nodes to be followed.
     pub load: Option<Arc<Settings>>,
     /// Which events may lift its refusals; none declared means any may.
@@ -64,7 +65,8 @@ impl Hooks {
         score: Score,
         reserve: Reserve,
         permit: Permit,
-        pre_bind: PreBind
+        pre_bind: PreBind,
+        post_bind: PostBind
     }
 
     /// Has a book of the load of nodes kept in the cluster.
@@ -259,6 +261,11 @@ pub trait PreBind: Send + Sync {
     }
 }
 
+/// Is told that a pod was bound.
+pub trait PostBind: Send + Sync {
+    fn bound(&self, cluster: &mut Cluster, slots: &mut Slots, pod: &Arc<Pod>, row: Row);
+}
+
 /// What a plugin's answers about a pod of a class depend on.
 ///
 /// The answer must hold for every pod of the class in any cluster, since it is given from the class alone: a plugin
@@ -325,6 +332,21 @@ pub trait Restore: Send + Sync {
 
     /// Through whom on one of them.
     fn lifted(&self, cycle: &Cycle<'_>, row: Row) -> Vec<Arc<Pod>>;
+
+    /// All that this plugin has to say of a row where the pod looks through one other, in one go; none where there is
+    /// more to it.
+    fn glance<'a>(&self, _cycle: &Cycle<'a>, _row: Row) -> Option<Glance<'a>> {
+        None
+    }
+}
+
+/// A row on which a pod looks through one other, and which the plugin's own filter lets pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance<'a> {
+    /// What that other counts for.
+    pub lifted: &'a Counted,
+    /// What the plugin's own score is.
+    pub score: i64,
 }
 
 /// Has a say about a pod's use of one reservation on a node. Plugins that hold CPUs or devices for reservations take

@@ -67,6 +67,14 @@ pub fn seen(restores: &[Arc<dyn Restore>], cycle: &Cycle<'_>, row: Row) -> Optio
     }
 }
 
+/// Whether a node looks different to the pod than it is counted.
+pub fn is_seen_otherwise(restores: &[Arc<dyn Restore>], cycle: &Cycle<'_>, row: Row) -> bool {
+    match cycle.get::<Restored>() {
+        Some(restored) => restored.on(row).is_some(),
+        None => restores.iter().any(|plugin| !plugin.lifted(cycle, row).is_empty()),
+    }
+}
+
 impl Cycle<'_> {
     /// Pods that this one looks through, where the cycle keeps them.
     pub fn lifted(&self) -> &[(Row, Arc<Pod>)] {

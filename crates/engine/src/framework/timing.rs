@@ -36,6 +36,15 @@ pub struct Laps {
     pub laps: Vec<Lap>,
     /// How often each plugin was asked at a point: once for each node where it is asked about nodes.
     pub asked: BTreeMap<(PluginName, &'static str), u64>,
+    /// Questions to the index of reservations, in order.
+    pub queries: Vec<IndexQuery>,
+}
+
+/// A question to the index of reservations by labels. Plugins leave it in the cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexQuery {
+    /// Nodes that are left; none when the index knows none of the labels.
+    pub candidates: Option<usize>,
 }
 
 /// The measurements of one profile. Inside a cell, for plugins run behind shared references.
@@ -93,7 +102,7 @@ impl Timing {
     pub fn take(&self) -> Option<Laps> {
         let mut running = self.running.borrow_mut();
         let laps = &mut running.as_mut()?.laps;
-        (!laps.laps.is_empty() || !laps.asked.is_empty()).then(|| std::mem::take(laps))
+        (*laps != Laps::default()).then(|| std::mem::take(laps))
     }
 
     /// A point begins; none when it is not measured.
@@ -129,6 +138,14 @@ impl Timing {
         let (Some(mark), Some(running)) = (begun, &mut *self.running.borrow_mut()) else { return };
         let took = running.watch.read().saturating_sub(mark.at);
         running.laps.laps.push(Lap { point, plugin: Some(plugin), status, took });
+    }
+
+    /// The index of reservations was asked.
+    pub fn queried(&self, query: IndexQuery) {
+        let Some(running) = &mut *self.running.borrow_mut() else { return };
+        if running.is_open {
+            running.laps.queries.push(query);
+        }
     }
 
     /// A plugin was asked so often.

@@ -174,16 +174,20 @@ impl<'a> NodeView<'a> {
         self.delta.is_some_and(|delta| delta.removed.iter().any(|pod| pod.class.reserve.is_none()))
     }
 
-    /// What owners use of a reservation on this node, and how many they are.
-    pub fn used(&self, entry: &Entry) -> (ResourceVector, i64) {
+    /// What owners use of a reservation on this node.
+    pub fn used(&self, entry: &Entry, id: ResourceId) -> i64 {
+        let supposed = self.share(entry).map_or(0, |share| share.allocated.get(id));
+        entry.allocated.get(id).saturating_add(supposed)
+    }
+
+    /// How many owners use a reservation on this node.
+    pub fn owners(&self, entry: &Entry) -> i64 {
         let owners = i64::try_from(entry.owners.len()).unwrap_or(i64::MAX);
-        let mut used = (entry.allocated.clone(), owners);
-        let shares = self.delta.map_or(&[][..], |delta| &delta.shares);
-        if let Some(share) = shares.iter().find(|share| share.id == entry.id) {
-            used.0 += &share.allocated;
-            used.1 += share.owners;
-        }
-        used
+        owners.saturating_add(self.share(entry).map_or(0, |share| share.owners))
+    }
+
+    fn share(&self, entry: &Entry) -> Option<&'a Share> {
+        self.delta.and_then(|delta| delta.shares.iter().find(|share| share.id == entry.id))
     }
 
     /// The pods there, or supposed to be there.

@@ -52,6 +52,7 @@ pub fn framework(profile: &Profile, manner: Manner) -> Framework {
         reserves: at(Point::Reserve),
         permits: at(Point::Permit),
         pre_binds: at(Point::PreBind),
+        post_binds: at(Point::PostBind),
         sampling: match profile.percentage_of_nodes_to_score {
             Some(percent) if percent.get() > 0 => Sampling::Percent(percent.get()),
             _ => manner.sampling,

@@ -15,7 +15,7 @@ use crate::framework::event::{Action, Resource};
 use crate::framework::hint::Registration;
 use crate::framework::parts::FilterPart;
 use crate::framework::{
-    Code, Cycle, Delta, Demand, Filter, Hooks, InReservation, NodeView, Nominating, PostFilter,
+    Code, Cycle, Delta, Demand, Filter, Glance, Hooks, InReservation, NodeView, Nominating, PostFilter,
     PostFilterInput, PostFiltered, PreFilter, Preparation, Reason, Restore, Scope, Status, restored,
 };
 use crate::pod::reservation::Policy;
@@ -26,6 +26,7 @@ use crate::random::Random;
 use super::default_preemption::{self, Method};
 
 mod fit;
+mod glance;
 mod nominate;
 mod pre_allocation;
 mod reserve;
@@ -146,7 +147,8 @@ impl PreFilter for Reserving {
         }
         let seeker = Seeker::new(cycle.cluster, cycle.pod, &self.settings);
         if seeker.affinity().is_some() && !seeker.is_ignoring() {
-            let rows = seeker.rows();
+            let (rows, query) = (seeker.rows(), seeker.index_query());
+            query.into_iter().for_each(|query| cycle.set(query));
             return match rows.is_empty() {
                 true => Err(Status::unresolvable(NAME, reason::NO_MATCH)),
                 false => Ok(Preparation::Only(rows)),
@@ -194,6 +196,10 @@ impl Restore for Reserving {
         }
         let seeker = Seeker::new(cycle.cluster, cycle.pod, &self.settings);
         seeker.matched_on(row).into_iter().map(|entry| entry.record.pod.clone()).collect()
+    }
+
+    fn glance<'a>(&self, cycle: &Cycle<'a>, row: Row) -> Option<Glance<'a>> {
+        self.glance_at(cycle, row)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Pods that were promised room on a node. Spec: scheduler-core 1.5, 3.2.7.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use koord_api::resource::ResourceId;
 
 use crate::cluster::{ChangeLog, Row};
-use crate::hash::QuickMap;
+use crate::hash::{QuickMap, UidMap};
 use crate::pod::Pod;
 
 /// Promises by the node that will keep them.
@@ -15,7 +14,7 @@ pub struct Nominated {
     by_row: QuickMap<Row, Vec<Arc<Pod>>>,
     /// What is promised of each row, by its number: thousands may be promised at once, and every attempt looks.
     sums: Vec<Sum>,
-    rows: HashMap<Box<str>, Row>,
+    rows: UidMap<Row>,
     /// Rows whose promises changed.
     log: ChangeLog,
 }

@@ -65,11 +65,17 @@ pub(super) fn prepare(
         Err(Refused::Pod(status) | Refused::Error(status)) => status.code,
     };
     framework.timing.end(begun, POINT_PREPARE, code.word());
+    if let Some(query) = cycle.get::<timing::IndexQuery>() {
+        framework.timing.queried(*query);
+    }
     result
 }
 
 const POINT_PREPARE: &str = "PreFilter";
 const POINT_FILTER: &str = "Filter";
+/// Koordinator's names for what happens beside the points of Kubernetes. Spec: scheduler-core 8.3.
+const POINT_RESTORE: &str = "BeforePreFilter";
+const POINT_PREFER: &str = "PreferNodesPlugin";
 
 fn prepare_all(framework: &Framework, cycle: &mut Cycle<'_>, prepared: &mut Prepared) -> Result<(), Refused> {
     let mut refusal: Option<Status> = None;
@@ -107,7 +113,10 @@ pub(super) fn restore(framework: &Framework, cycle: &mut Cycle<'_>, prepared: &P
     if !framework.restores.iter().any(|plugin| plugin.concerns(cycle.cluster, cycle.pod)) {
         return;
     }
+    let begun = framework.timing.begin_plugin();
     let restored = Restored::of(&framework.restores, cycle);
+    let name = framework.pre_filters.iter().find(|hooks| hooks.restore.is_some()).map(|hooks| hooks.name);
+    framework.timing.end_plugin(begun, POINT_RESTORE, name.unwrap_or_default(), Code::Success.word());
     for (row, pod) in restored.lifted() {
         framework.suppose_removed(prepared, cycle, pod, *row);
     }
@@ -229,8 +238,15 @@ pub(super) fn nominated_first(
 
 /// The first node that a plugin would rather have and that takes the pod. Spec: scheduler-core 9.7.
 fn preferred_first(attempt: &Attempt<'_>, cycle: &Cycle<'_>, prepared: &Prepared) -> Option<Found> {
-    let plugins = attempt.framework.pre_filters.iter().filter_map(|hooks| hooks.prefer.as_ref());
-    let mut rows = plugins.flat_map(|plugin| plugin.prefer(cycle));
+    let timing = &attempt.framework.timing;
+    let mut rows = attempt.framework.pre_filters.iter().flat_map(|hooks| {
+        let Some(plugin) = &hooks.prefer else { return Vec::new() };
+        let begun = timing.begin_plugin();
+        let rows = plugin.prefer(cycle);
+        let code = if rows.is_empty() { Code::Skip } else { Code::Success };
+        timing.end_plugin(begun, POINT_PREFER, hooks.name, code.word());
+        rows
+    });
     let row = rows.find(|row| {
         let is_candidate = prepared.only.as_ref().is_none_or(|only| only.contains(row));
         let takes_it = || {

@@ -9,10 +9,11 @@ use kube::core::params::{ListParams, WatchParams};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::split::Splitter;
 use super::store::Outcome;
-use super::wire::{Decoded, Decoder, Head, Line, Page};
+use super::wire::{Decoded, Decoder, Head, Line, Page, PageMeta};
 use super::{Options, Phase, Shared, Source};
-use crate::client::service::RetryPolicy;
+use crate::client::service::{ReadInPieces, RetryPolicy};
 use crate::log::chain;
 use crate::metrics::{KindLabels, RelistLabels};
 use crate::random;
@@ -209,8 +210,7 @@ impl<V: Send + Sync + 'static> Reflector<V> {
                 // The rest of a paged list is forgotten after a few minutes: begin again, in one piece.
                 Err(End::Relist(_)) if params.continue_token.is_some() => {
                     (params.limit, params.continue_token) = (None, None);
-                    self.shared.change(|store, _| store.begin_list()).deliver().await;
-                    continue;
+                    return self.list_in_one_piece(&params).await;
                 }
                 Err(End::Relist(_)) => {
                     return End::Failed("the server calls a fresh list expired".to_owned());
@@ -221,16 +221,53 @@ impl<V: Send + Sync + 'static> Reflector<V> {
                 Ok(page) => page,
                 Err(error) => return End::Failed(format!("the list is not readable: {error}")),
             };
-            self.take_page(&page).await;
-            if let Some(next) = page.metadata.next.filter(|next| !next.is_empty()) {
-                params.continue_token = Some(next);
-                continue;
+            let items = page.items.as_deref().unwrap_or_default();
+            self.take_objects(items.iter().map(|item| item.get())).await;
+            match page.metadata.next.as_ref().filter(|next| !next.is_empty()) {
+                Some(next) => params.continue_token = Some(next.clone()),
+                None => return self.end_list(page.metadata).await,
             }
-            let version = page.metadata.resource_version.unwrap_or_default();
-            let Ok(position) = version.parse() else {
-                return End::Failed(format!("the list's resourceVersion {version:?} is not a number"));
+        }
+    }
+
+    /// Takes in a full list that comes in one piece, object by object.
+    async fn list_in_one_piece(&mut self, params: &ListParams) -> End {
+        self.shared.change(|store, _| store.begin_list()).deliver().await;
+        let mut request = match Request::new(&self.source.url_path).list(params) {
+            Ok(request) => request,
+            Err(error) => return End::Failed(chain(&error)),
+        };
+        request.extensions_mut().insert(ReadInPieces);
+        let mut stream = match self.client.request_stream(request).await {
+            Ok(stream) => std::pin::pin!(stream),
+            Err(error) => return end_of(&error),
+        };
+        let (mut splitter, mut objects) = (Splitter::default(), Vec::new());
+        loop {
+            let bytes = match tokio::time::timeout(IDLE_TIMEOUT, stream.fill_buf()).await {
+                Ok(Ok([])) => break,
+                Ok(Ok(bytes)) => bytes,
+                Ok(Err(error)) => return End::Failed(chain(&error)),
+                Err(_) => return End::Failed("the list stopped in the middle".to_owned()),
             };
-            return self.finish_list(position).await;
+            let length = bytes.len();
+            splitter.feed(bytes, |object| objects.push(String::from_utf8_lossy(object).into_owned()));
+            stream.consume_unpin(length);
+            self.take_objects(objects.iter().map(String::as_str)).await;
+            objects.clear();
+        }
+        let page: Page<'_> = match serde_json::from_slice(splitter.around()) {
+            Ok(page) => page,
+            Err(error) => return End::Failed(format!("the list is not readable: {error}")),
+        };
+        self.end_list(page.metadata).await
+    }
+
+    async fn end_list(&mut self, metadata: PageMeta) -> End {
+        let version = metadata.resource_version.unwrap_or_default();
+        match version.parse() {
+            Ok(position) => self.finish_list(position).await,
+            Err(_) => End::Failed(format!("the list's resourceVersion {version:?} is not a number")),
         }
     }
 
@@ -244,11 +281,10 @@ impl<V: Send + Sync + 'static> Reflector<V> {
         End::Resume
     }
 
-    async fn take_page(&self, page: &Page<'_>) {
-        let items = page.items.as_deref().unwrap_or_default();
+    async fn take_objects(&self, objects: impl Iterator<Item = &str>) {
         // Decoded before the lock is taken: readers wait for the swap only.
         let decoded: Vec<_> =
-            items.iter().map(|item| (self.decode)(item.get()).map_err(|e| (item.get(), e))).collect();
+            objects.map(|text| (self.decode)(text).map_err(|reason| (text, reason))).collect();
         let parcel = self.shared.change(|store, deltas| {
             for item in decoded {
                 match item {

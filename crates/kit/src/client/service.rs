@@ -257,11 +257,16 @@ impl Shared {
     }
 }
 
-/// Whether the answer has no end of its own: a watch, a followed log, an upgraded connection.
+/// Marks a request (as an extension) whose answer is read bit by bit, by someone who notices himself when it stalls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadInPieces;
+
+/// Whether the answer has no end of its own: a watch, a followed log, an upgraded connection; or is read in pieces.
 fn is_stream(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     let asks = query.split('&').any(|part| matches!(part, "watch=true" | "watch=1" | "follow=true"));
     asks || request.headers().contains_key(header::UPGRADE)
+        || request.extensions().get::<ReadInPieces>().is_some()
 }
 
 /// Whether an answer asks for another try, and after how long if it says so.

@@ -25,6 +25,7 @@ pub fn engine_options(config: &SchedulerConfig, options: &Options) -> engine::Op
         max_in_unschedulable: options.pod_max_in_unschedulable,
         uses_hints: options.gates.is_on("SchedulerQueueingHints"),
         pops_from_backoff: options.gates.is_on("SchedulerPopFromBackoffQ"),
+        checks_scheduler: options.gates.is_on("DynamicSchedulerCheck"),
         seed: koord_kit::random::bits(),
         ..engine::Options::new(config.profiles.clone())
     }

@@ -52,6 +52,12 @@ const AUTHENTICATION: &[Flag] = &[
         "how long a token review is remembered",
     ),
     access("client-ca-file", Text, "", "whose client certificates are accepted"),
+    access("requestheader-client-ca-file", Text, "", "whose proxies may say in headers for whom they ask"),
+    access("requestheader-allowed-names", List, "", "common names of such proxies; any when none is given"),
+    access("requestheader-username-headers", List, "x-remote-user", "headers that name the user"),
+    access("requestheader-uid-headers", List, "", "headers that have the user's uid"),
+    access("requestheader-group-headers", List, "x-remote-group", "headers that name groups"),
+    access("requestheader-extra-headers-prefix", List, "x-remote-extra-", "how headers begin that say more"),
 ];
 
 const AUTHORIZATION: &[Flag] = &[
@@ -148,12 +154,6 @@ const UNUSED: &[Flag] = &[
     unused("tls-cipher-suites", List, ""),
     unused("tls-min-version", Text, ""),
     unused("tls-sni-cert-key", List, ""),
-    unused("requestheader-allowed-names", List, ""),
-    unused("requestheader-client-ca-file", Text, ""),
-    unused("requestheader-extra-headers-prefix", List, ""),
-    unused("requestheader-group-headers", List, ""),
-    unused("requestheader-uid-headers", List, ""),
-    unused("requestheader-username-headers", List, ""),
     unused("emulated-version", List, ""),
     unused("min-compatibility-version", List, ""),
     unused("allow-metric-labels", Text, ""),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use koord_engine::engine::measure::Measured;
+use koord_engine::framework::timing::IndexQuery;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,6 +21,8 @@ pub(super) struct PluginMetrics {
     events: Histograms<EventLabels>,
     waits: Histograms<TaskLabels>,
     volume_errors: Family<OperationLabels, Counter>,
+    index_queries: Family<TaskLabels, Counter>,
+    index_candidates: Histogram,
     /// Upstream has it without ever counting; ours is no different.
     binder_cache: Family<OperationLabels, Counter>,
 }
@@ -64,6 +67,8 @@ impl Default for PluginMetrics {
             events: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 2.0, 12))),
             waits: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15))),
             volume_errors: Family::default(),
+            index_queries: Family::default(),
+            index_candidates: Histogram::new(exponential_buckets(1.0, 2.0, 16)),
             binder_cache: Family::default(),
         }
     }
@@ -98,6 +103,16 @@ impl PluginMetrics {
             Box::new(self.volume_errors.clone()),
         );
         add(
+            "reservation_selector_index_query",
+            "Total number of reservationSelector index queries, labeled by index hit/miss result.",
+            Box::new(self.index_queries.clone()),
+        );
+        add(
+            "reservation_selector_index_candidates_count",
+            "The number of candidate nodes returned by the reservationSelector white-list index for an index-hit query.",
+            Box::new(self.index_candidates.clone()),
+        );
+        add(
             "volume_binder_cache_requests",
             "Total number for request volume binding cache",
             Box::new(self.binder_cache.clone()),
@@ -119,6 +134,7 @@ impl PluginMetrics {
                 let labels = ExecutionLabels { plugin, extension_point: lap.point, status: lap.status };
                 self.execution.get_or_create(&labels).observe(lap.took.as_secs_f64());
             }
+            laps.queries.iter().for_each(|query| self.queried(*query));
             for ((plugin, extension_point), count) in &laps.asked {
                 let labels = EvaluationLabels { plugin, extension_point, profile: profile.to_string() };
                 self.evaluations.get_or_create(&labels).inc_by(*count);
@@ -134,6 +150,15 @@ impl PluginMetrics {
         }
         for (result, waited) in &measured.waits {
             self.waits.get_or_create(&TaskLabels { result }).observe(waited.as_secs_f64());
+        }
+    }
+
+    /// Queries that leave no node are counted and have no size, as upstream's.
+    fn queried(&self, query: IndexQuery) {
+        let result = if query.candidates.is_some() { "hit" } else { "miss" };
+        self.index_queries.get_or_create(&TaskLabels { result }).inc();
+        if let Some(candidates) = query.candidates.filter(|candidates| *candidates > 0) {
+            self.index_candidates.observe(super::float(candidates));
         }
     }
 

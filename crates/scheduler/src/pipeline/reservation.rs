@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use koord_api::annotation;
 use koord_api::annotation::reservation::ResizeAllocatable;
-use koord_api::crd::decode_object;
-use koord_api::crd::reservation::{Reservation, ReservationPhase};
+use koord_api::crd::reservation::{Reservation, ReservationConditionType, ReservationPhase};
+use koord_api::crd::{ConditionStatus, decode_object};
 use koord_api::preserve::carry_unknown;
 use koord_api::time::Time;
 use koord_engine::engine::command::{Binding, ReservationChange, ReservationWrite, Subject, Unmark};
@@ -74,7 +74,13 @@ fn change(object: &mut Reservation, change: &ReservationChange) {
     }
     match change {
         ReservationChange::Unschedulable { message } => {
-            if !object.is_active() {
+            // One that was placed meanwhile keeps its conditions but for the time.
+            let scheduled = object
+                .status
+                .as_ref()
+                .and_then(|status| status.condition(&ReservationConditionType::Scheduled));
+            let is_told = scheduled.is_some_and(|scheduled| scheduled.status == ConditionStatus::True);
+            if !object.is_active() || is_told {
                 object.set_unschedulable(message, now());
             }
         }

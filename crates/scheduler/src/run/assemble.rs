@@ -446,3 +446,6 @@ impl Life {
         self.tasks.spawn(worker.run(self.serving.clone()));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,16 @@
-//! Who may ask on the secure port: the cluster decides, by its authority for client certificates, by TokenReview and
-//! SubjectAccessReview.
+//! Who may ask on the secure port: the cluster decides, by its authorities for clients and for proxies that ask for
+//! others, by TokenReview and SubjectAccessReview.
 //!
 //! Answers are remembered for the times that the flags give. Differs: without a kubeconfig of its own, the scheduler's
 //! own connection asks, where kube-scheduler would let nobody in.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -39,27 +39,34 @@ pub struct Access {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct User {
+pub(super) struct User {
     name: String,
+    pub(super) uid: String,
     groups: Vec<String>,
+    pub(super) extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
     fn anonymous() -> User {
-        User { name: "system:anonymous".to_owned(), groups: vec!["system:unauthenticated".to_owned()] }
+        User::of("system:anonymous".to_owned(), vec!["system:unauthenticated".to_owned()])
     }
 
-    fn authenticated(name: String, mut groups: Vec<String>) -> User {
+    pub(super) fn authenticated(name: String, mut groups: Vec<String>) -> User {
         if !groups.iter().any(|group| group == "system:authenticated") {
             groups.push("system:authenticated".to_owned());
         }
-        User { name, groups }
+        User::of(name, groups)
+    }
+
+    fn of(name: String, groups: Vec<String>) -> User {
+        User { name, uid: String::new(), groups, extra: BTreeMap::new() }
     }
 }
 
 /// What a request says about who sent it.
 struct Shown {
     certificates: Option<PeerCertificates>,
+    headers: HeaderMap,
     token: Option<String>,
 }
 
@@ -89,7 +96,11 @@ impl Access {
             let access = access.clone();
             let path = parts.uri.path().to_owned();
             let verb = parts.method.as_str().to_ascii_lowercase();
-            let shown = Shown { certificates: parts.extensions.get().cloned(), token: bearer(parts) };
+            let shown = Shown {
+                certificates: parts.extensions.get().cloned(),
+                headers: parts.headers.clone(),
+                token: bearer(parts),
+            };
             Box::pin(async move { access.judge(&path, &verb, shown).await })
         })
     }
@@ -116,19 +127,25 @@ impl Access {
         }
     }
 
-    /// Who asks, by certificate, else by token, else nobody in particular. None when what is shown is not good.
+    /// Who asks: whom a proxy names, else who its certificate says, else its token, else nobody in particular. None when
+    /// what is shown is not good.
     async fn identify(&self, shown: Shown) -> Result<Option<User>, kube::Error> {
-        let by_certificate = shown.certificates.as_ref().map_or(Ok(None), |shown| self.trust.user(shown));
-        let is_good = match by_certificate {
-            Ok(Some(CertificateUser { name, groups })) => {
-                return Ok(Some(User::authenticated(name, groups)));
+        let mut is_good = true;
+        if let Some(certificates) = &shown.certificates {
+            let user = |CertificateUser { name, groups }| User::authenticated(name, groups);
+            let own = || Ok(self.trust.user(certificates)?.map(user));
+            let named = self.trust.asks_for(certificates, &shown.headers);
+            for found in [named, own()] {
+                match found {
+                    Ok(Some(user)) => return Ok(Some(user)),
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::debug!(error, "a client's certificate is not good");
+                        is_good = false;
+                    }
+                }
             }
-            Ok(None) => true,
-            Err(error) => {
-                tracing::debug!(error, "a client's certificate is not good");
-                false
-            }
-        };
+        }
         match shown.token {
             Some(token) => self.user(&token).await,
             None => Ok(is_good.then(User::anonymous)),
@@ -152,8 +169,10 @@ impl Access {
         let review = TokenReview { spec, ..TokenReview::default() };
         let answer = Api::all(self.token_client.clone()).create(&PostParams::default(), &review).await?;
         let status = answer.status.unwrap_or_default();
-        let user = status.user.filter(|_| status.authenticated == Some(true)).map(|user| {
-            User::authenticated(user.username.unwrap_or_default(), user.groups.unwrap_or_default())
+        let user = status.user.filter(|_| status.authenticated == Some(true)).map(|user| User {
+            uid: user.uid.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+            ..User::authenticated(user.username.unwrap_or_default(), user.groups.unwrap_or_default())
         });
         self.users.put(token.to_owned(), user.clone());
         Ok(user)
@@ -169,7 +188,9 @@ impl Access {
         let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some(verb.to_owned()) };
         let spec = SubjectAccessReviewSpec {
             user: Some(user.name.clone()),
+            uid: Some(user.uid.clone()).filter(|uid| !uid.is_empty()),
             groups: Some(user.groups.clone()),
+            extra: Some(user.extra.clone()).filter(|extra| !extra.is_empty()),
             non_resource_attributes: Some(attributes),
             ..SubjectAccessReviewSpec::default()
         };

@@ -234,6 +234,77 @@ fn certificates(name: &str, group: &str) -> (String, PeerCertificates) {
     (pem, PeerCertificates(Arc::new([shown])))
 }
 
+/// A request for the metrics, with what its sender shows.
+fn asked(certificates: Option<&PeerCertificates>, headers: &[(&str, &str)]) -> http::request::Parts {
+    let mut request = Request::get("/metrics");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut parts = request.body(()).unwrap().into_parts().0;
+    if let Some(shown) = certificates {
+        parts.extensions.insert(shown.clone());
+    }
+    parts
+}
+
+#[tokio::test]
+async fn proxies_say_for_whom_they_ask() {
+    let (bundle, proxy) = certificates("front", "proxies");
+    let (_, stranger) = certificates("front", "proxies");
+    let (clients, own) = certificates("prom", "monitoring");
+    let names = Arc::new(std::sync::Mutex::new(json!(["front"])));
+    let told = names.clone();
+    let api = FakeApi::new(move |seen| {
+        let spec = &seen.body["spec"];
+        let answer = if seen.line.contains("configmaps/extension-apiserver-authentication") {
+            json!({"metadata": {}, "data": {
+                "client-ca-file": clients,
+                "requestheader-client-ca-file": bundle,
+                "requestheader-allowed-names": told.lock().unwrap().to_string(),
+                "requestheader-username-headers": r#"["X-Remote-User"]"#,
+                "requestheader-group-headers": r#"["X-Remote-Group"]"#,
+                "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#}})
+        } else {
+            // The proxy's word for the user counts, with all that it says of her.
+            let is_ann = spec["user"] == "ann"
+                && spec["groups"] == json!(["a", "b", "system:authenticated"])
+                && spec["extra"] == json!({"acme.com/team": ["x"]});
+            json!({"spec": {}, "status": {"allowed": is_ann || spec["user"] == "prom"}})
+        };
+        Reply::Answer(200, answer.to_string())
+    });
+    let (access, trust) = access(&api);
+    let guard = access.guard();
+    let ann = [
+        ("x-remote-user", "ann"),
+        ("x-remote-group", "a"),
+        ("x-remote-group", "b"),
+        ("x-remote-extra-acme.com%2fteam", "x"),
+    ];
+    let judge = async |certificates: Option<&PeerCertificates>, headers: &[(&str, &str)]| {
+        guard(&asked(certificates, headers)).await.map(|refusal| refusal.status().as_u16())
+    };
+    trust.learn().await.unwrap();
+    for (name, certificates, headers, want) in [
+        ("a proxy for somebody", Some(&proxy), &ann[..], None),
+        ("a proxy for nobody", Some(&proxy), &[], Some(401)),
+        ("somebody who is no proxy", Some(&stranger), &ann, Some(401)),
+        ("a client says who it is, and is not believed to be another", Some(&own), &ann, None),
+        ("headers alone", None, &ann, Some(403)),
+    ] {
+        assert_eq!(judge(certificates, headers).await, want, "{name}");
+    }
+    *names.lock().unwrap() = json!(["other"]);
+    trust.learn().await.unwrap();
+    assert_eq!(judge(Some(&proxy), &ann).await, Some(401), "another name is asked for");
+    *names.lock().unwrap() = json!([]);
+    trust.learn().await.unwrap();
+    assert_eq!(judge(Some(&proxy), &ann).await, None, "any name will do");
+    *names.lock().unwrap() = json!({});
+    assert!(trust.learn().await.is_err());
+    assert_eq!(judge(Some(&proxy), &ann).await, None, "what was known stays known");
+}
+
 #[tokio::test]
 async fn certificates_of_the_clusters_authority_are_good() {
     let (bundle, prom) = certificates("prom", "monitoring");
@@ -254,21 +325,10 @@ async fn certificates_of_the_clusters_authority_are_good() {
     let (access, trust) = access(&api);
     let guard = access.guard();
     let judge = async |certificates: Option<&PeerCertificates>, token: &str| {
-        let mut request = Request::get("/metrics");
-        if !token.is_empty() {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let mut parts = request.body(()).unwrap().into_parts().0;
-        parts.extensions.extend(
-            certificates
-                .map(|shown| {
-                    let mut extensions = http::Extensions::new();
-                    extensions.insert(shown.clone());
-                    extensions
-                })
-                .unwrap_or_default(),
-        );
-        guard(&parts).await.map(|refusal| refusal.status().as_u16())
+        let token = format!("Bearer {token}");
+        let headers = [("authorization", token.as_str())];
+        let headers = if token.len() > 7 { &headers[..] } else { &[] };
+        guard(&asked(certificates, headers)).await.map(|refusal| refusal.status().as_u16())
     };
     assert_eq!(judge(Some(&prom), "").await, Some(403), "the authority is not known yet");
     trust.learn().await.unwrap();

@@ -38,6 +38,8 @@ pub struct Book {
 struct NodeLoad {
     pods: Vec<Assigned>,
     metric: Option<Box<Metric>>,
+    /// The metric tells of the node itself.
+    is_measured: bool,
     /// Limits of its own.
     limits: Option<Box<Limits>>,
     /// One for each resource.
@@ -377,6 +379,7 @@ impl Book {
         let metric = Metric::read(object, Known { names: &self.settings.names, ids: &self.ids });
         let runs_out = metric.updated.map(|updated| self.runs_out(updated));
         let load = &mut self.rows[row.index()];
+        load.is_measured = metric.has_node;
         load.metric = Some(Box::new(metric));
         load.is_expired = runs_out.is_none_or(|at| at <= now);
         load.rebuild(&self.settings, self.number);
@@ -390,7 +393,7 @@ impl Book {
 
     pub(super) fn remove_metric(&mut self, row: Row) {
         let load = &mut self.rows[row.index()];
-        load.metric = None;
+        (load.metric, load.is_measured) = (None, false);
         load.is_expired = false;
         load.rebuild(&self.settings, self.number);
     }
@@ -447,12 +450,12 @@ impl Book {
             Some((levels, _)) => (levels, load.filters_by, true),
             None => (&limits.plain, load.filters_by, false),
         };
-        let metric = load.metric.as_deref().filter(|_| levels.is_on)?;
+        let metric = load.metric.as_ref().filter(|_| levels.is_on)?;
         if self.settings.filters_expired && load.is_expired {
             let refusal = Refusal::Expired { measured: metric.updated };
             return (!self.settings.lets_expired_pass).then_some(refusal);
         }
-        if !metric.has_node {
+        if !load.is_measured {
             return None;
         }
         let excess = self.excess(pod, load, levels, source)?;
@@ -467,7 +470,13 @@ impl Book {
         limited.find_map(|(resource, (usage, threshold))| {
             let (base, in_flight) = usage.parts(source, usage.filter_base);
             let incoming = estimate.get(resource).copied().unwrap_or(0);
-            let expected = percent(base + in_flight + incoming, usage.allocatable);
+            let used = base + in_flight + incoming;
+            // Most nodes are well below, and that is seen without a quotient.
+            let parts = used.checked_mul(100).zip(threshold.checked_mul(usage.allocatable));
+            if usage.allocatable > 0 && parts.is_some_and(|(used, level)| used <= level) {
+                return None;
+            }
+            let expected = percent(used, usage.allocatable);
             (expected > *threshold).then_some(Excess {
                 resource,
                 is_aggregated: false,
@@ -492,7 +501,7 @@ impl Book {
     pub fn score(&self, pod: &PodLoad, row: Row) -> i64 {
         let settings = &*self.settings;
         let Some(load) = self.rows.get(row.index()).filter(|load| !load.is_expired) else { return 0 };
-        if !load.metric.as_deref().is_some_and(|metric| metric.has_node) || !settings.scores() {
+        if !load.is_measured || !settings.scores() {
             return 0;
         }
         let source = if settings.scores_prod && pod.is_prod() { Source::Prod } else { load.scores_by };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 use koord_api::annotation::node_reservation::{NodeReservation, ReservedCpus};
-use koord_api::annotation::read;
-use koord_api::annotation::reservation::{RestrictedOptions, order};
+use koord_api::annotation::reservation::{ReservationAllocated, RestrictedOptions, order};
+use koord_api::annotation::{Annotation as _, read};
 use koord_api::crd::reservation::{
     OwnerMatcher, PreAllocationMode, Reservation, ReservationAllocatePolicy, ReservationPhase,
     ReservationSpec,
@@ -81,6 +81,8 @@ pub struct Reserved {
     pub names: Box<[ResourceId]>,
     /// What is never given to owners.
     pub inner: ResourceVector,
+    /// The annotation of those who use it.
+    pub mark: Box<str>,
     /// Who may use it; the fault of a list that cannot be read, or of restricted options.
     pub owners: Result<OwnerMatcher, String>,
 }
@@ -118,6 +120,7 @@ impl Reserved {
         let counted = counted(&held, options.as_ref().ok().and_then(Option::as_ref), resources);
         let owners = OwnerMatcher::new(&spec.owners).map_err(|error| error.to_string());
         Reserved {
+            mark: mark(&name, &pod.uid),
             uid: pod.uid.clone(),
             source: Source::Object,
             phase: phase(object),
@@ -150,6 +153,7 @@ impl Reserved {
         let texts: Vec<&str> = all.iter().map(|id| resources.name(*id)).collect();
         let restricted = operates.restricted.restricted(texts);
         Some(Reserved {
+            mark: mark(&pod.key.name, &pod.uid),
             name: pod.key.name.clone(),
             uid: pod.uid.clone(),
             source: Source::Pod,
@@ -177,6 +181,10 @@ impl Reserved {
     pub fn counts(&self, id: ResourceId) -> bool {
         self.names.contains(&id)
     }
+}
+
+fn mark(name: &str, uid: &str) -> Box<str> {
+    ReservationAllocated { name: name.to_owned(), uid: uid.to_owned() }.text().into()
 }
 
 fn phase(object: &Reservation) -> Phase {

@@ -19,12 +19,20 @@ use crate::time::Time;
 const AGAIN_MIN: Duration = Duration::from_secs(3);
 const AGAIN_MAX: Duration = Duration::from_secs(15);
 
+/// The time of the last failed attempt is written no more often than this when nothing else changed.
+// Differs: upstream writes it after every attempt.
+const PROBED_EVERY: Duration = Duration::from_secs(60);
+
 /// What is known of all Reservations as objects.
 #[derive(Debug)]
 pub(in crate::engine) struct Keeper {
     /// How long one that has ended is kept; none keeps it for good.
     gc_after: Option<Duration>,
     gc_every: Duration,
+    /// Gate CleanExpiredReservationAllocated: pods lose the mark of a reservation that is no more.
+    cleans_marks: bool,
+    /// Reservations that are no more and may have left marks.
+    orphaned: BTreeSet<Box<str>>,
     /// By UID.
     known: BTreeMap<Box<str>, Known>,
     names: BTreeMap<Box<str>, Box<str>>,
@@ -51,7 +59,9 @@ pub(in crate::engine) struct Known {
     /// Why it is not looked at.
     pub(in crate::engine) fault: Option<String>,
     /// What users were told while it waits for a node.
-    pub(in crate::engine) told: Option<Box<str>>,
+    told: Option<Box<str>>,
+    /// When they were last told.
+    probed: Option<Time>,
     pub(in crate::engine) is_once: bool,
     revision: Box<str>,
     /// UIDs of `status.currentOwners`.
@@ -92,6 +102,8 @@ impl Keeper {
         Keeper {
             gc_after: (!args.disable_garbage_collection).then(|| duration(args.gc_duration)),
             gc_every: duration(args.gc_interval),
+            cleans_marks: args.clean_allocated,
+            orphaned: BTreeSet::new(),
             known: BTreeMap::new(),
             names: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -124,6 +136,9 @@ impl Keeper {
         }
         if let Some(old) = old {
             known.timer = old.timer;
+            if known.told == old.told {
+                known.probed = known.probed.max(old.probed);
+            }
             // What was written shows now, or something else does and it is to be written anew.
             known.written = old.written.clone().filter(|written| !known.shows(&written.change));
         }
@@ -139,6 +154,9 @@ impl Keeper {
 
     pub(in crate::engine) fn forget(&mut self, uid: &str) {
         let Some(known) = self.known.remove(uid) else { return };
+        if self.cleans_marks {
+            self.orphaned.insert(uid.into());
+        }
         if self.uid_of(&known.name) == Some(uid) {
             self.names.remove(&known.name);
         }
@@ -153,7 +171,26 @@ impl Keeper {
     pub(in crate::engine) fn touch(&mut self, uid: &str) {
         if self.known.contains_key(uid) {
             self.touched.insert(uid.into());
+        } else if self.cleans_marks {
+            self.orphaned.insert(uid.into());
         }
+    }
+
+    /// Reservations that are no more and whose marks have to go; each is told of once.
+    pub(in crate::engine) fn take_orphaned(&mut self) -> Vec<Box<str>> {
+        let orphaned = std::mem::take(&mut self.orphaned).into_iter();
+        orphaned.filter(|uid| !self.known.contains_key(uid)).collect()
+    }
+
+    /// Whether one that found no node has to say so: it says something else, or nothing for a while.
+    pub(in crate::engine) fn probe(&mut self, now: Time, uid: &str, message: &str) -> bool {
+        let Some(known) = self.known.get_mut(uid) else { return false };
+        let is_news = known.told.as_deref() != Some(message);
+        if !is_news && known.probed.is_some_and(|at| now.since(at) < PROBED_EVERY) {
+            return false;
+        }
+        (known.told, known.probed) = (Some(message.into()), Some(now));
+        true
     }
 
     /// Room was freed on a node.
@@ -267,6 +304,7 @@ impl Known {
             node: object.node_name().unwrap_or_default().into(),
             fault: None,
             told: told.map(|condition| condition.message.as_str().into()),
+            probed: told.and_then(|condition| condition.last_probe_time).map(|time| Time::from(time.0)),
             is_once: object.is_allocate_once(),
             revision: object.metadata.resource_version.as_deref().unwrap_or_default().into(),
             owners: status.current_owners.iter().map(uid_of).collect(),

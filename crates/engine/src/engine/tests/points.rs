@@ -1,4 +1,4 @@
-//! Reserve, Permit and PreBind, with plugins made for the test.
+//! Reserve, Permit, PreBind and PostBind, with plugins made for the test.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::cluster::{Cluster, Wish};
 use crate::framework::{
-    Code, Hooks, Nominating, Permission, Permit, PreBind, Reason, Reserve, Slots, Status,
+    Code, Hooks, Nominating, Permission, Permit, PostBind, PreBind, Reason, Reserve, Slots, Status,
 };
 use crate::pod::Pod;
 
@@ -78,14 +78,25 @@ impl PreBind for Probe {
     }
 }
 
+impl PostBind for Probe {
+    fn bound(&self, _: &mut Cluster, _: &mut Slots, pod: &Arc<Pod>, _: Row) {
+        self.note("bound", pod);
+    }
+}
+
 fn lab(probe: &Arc<Probe>) -> Lab {
-    let hooks = Hooks::new(PROBE).reserve(probe.clone()).permit(probe.clone()).pre_bind(probe.clone());
-    let mut options = options();
+    lab_by(probe, options())
+}
+
+fn lab_by(probe: &Arc<Probe>, mut options: Options) -> Lab {
+    let hooks = Hooks::new(PROBE).reserve(probe.clone()).permit(probe.clone());
+    let hooks = hooks.pre_bind(probe.clone()).post_bind(probe.clone());
     options.profiles.truncate(1);
     let mut framework = registry::framework(&options.profiles[0], Manner::default());
     framework.reserves.push(hooks.clone());
     framework.permits.push(hooks.clone());
-    framework.pre_binds.push(hooks);
+    framework.pre_binds.push(hooks.clone());
+    framework.post_binds.push(hooks);
     let mut lab = Lab::with(Engine::with_frameworks(&options, vec![framework]));
     lab.node("n1", "4");
     lab
@@ -276,6 +287,41 @@ fn a_pod_that_goes_to_another_scheduler_is_not_bound_by_us() {
     lab.add("q", "4", json!({}));
     lab.step();
     assert_eq!(lab.said(), ["bind q to n1"], "its place is free");
+}
+
+#[test]
+fn whose_pod_it_is_by_then_is_not_asked_where_the_gate_is_off() {
+    let probe = Arc::new(Probe::default());
+    *probe.permit.lock().unwrap() = Some(Ok(Permission::Wait(Duration::from_secs(60))));
+    let mut lab = lab_by(&probe, Options { checks_scheduler: false, ..options() });
+    lab.add("p", "4", json!({}));
+    lab.step();
+    lab.said();
+    lab.add("p", "4", json!({"spec": {"schedulerName": "other"}}));
+    lab.engine.allow(lab.now, "uid-p", PROBE);
+    assert_eq!(lab.said(), ["bind p to n1"]);
+}
+
+#[test]
+fn plugins_hear_of_a_bind_once_it_is_done() {
+    let probe = Arc::new(Probe::default());
+    let mut lab = lab(&probe);
+    lab.engine.set_stopwatch(Arc::new(crate::framework::timing::tests::Ticking::default()));
+    lab.add("p", "1", json!({}));
+    lab.step();
+    assert!(!probe.log().contains(&"bound p".to_owned()), "it is on its way");
+    points(&mut lab);
+    lab.outcome("p", Outcome::Bound);
+    assert_eq!(
+        (probe.log(), points(&mut lab)),
+        (vec!["bound p".to_owned()], vec!["PostBind Success".to_owned()])
+    );
+    lab.outcome("p", Outcome::Bound);
+    assert_eq!(probe.log(), [""; 0], "once");
+    lab.add("q", "1", json!({}));
+    lab.step();
+    lab.outcome("q", Outcome::BindFailed { message: "no".to_owned() });
+    assert_eq!(probe.log().last().unwrap(), "unreserve q");
 }
 
 /// Points of one attempt, with how each ended.

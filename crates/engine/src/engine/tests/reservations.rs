@@ -9,12 +9,18 @@ use serde_json::{Value, json};
 use super::{Lab, merge};
 use crate::engine::{Engine, Input, Options, Outcome};
 use crate::profile::Profile;
+use crate::profile::args::ReservationArgs;
 use crate::profile::expand::Enabled;
 use crate::profile::point::Point;
 
 /// A scheduler that knows reservations.
-fn lab() -> Lab {
+pub(super) fn lab() -> Lab {
+    lab_with(|_| {})
+}
+
+fn lab_with(set: impl FnOnce(&mut ReservationArgs)) -> Lab {
     let mut profile = Profile::standard("s");
+    set(&mut profile.args.reservation);
     for point in [
         Point::PreFilter,
         Point::Filter,
@@ -157,13 +163,18 @@ fn one_that_fits_nowhere_says_so_on_its_own_object() {
     assert!(said[1].starts_with(&format!("reservation r: unschedulable, {text}")), "{said:?}");
     lab.tick(400);
     lab.step();
-    assert_eq!(lab.said().len(), 1, "the condition is as it was");
+    let again = lab.said();
+    assert_eq!((again.len(), &again[1]), (2, &said[1]), "when it was last tried is written");
+    lab.engine.take(lab.now, Input::Activate { namespace: "default".into(), name: "uid-r".into() });
+    lab.tick(30);
+    assert!(lab.step().is_some());
+    assert_eq!(lab.said().len(), 1, "but not after every attempt");
     // A restart: what the object says is not said again.
     let told = said[1].strip_prefix("reservation r: unschedulable, ").unwrap().to_owned();
     let mut lab = lab_again();
     lab.node("n1", "2");
-    let condition =
-        json!({ "type": "Scheduled", "status": "False", "reason": "Unschedulable", "message": told });
+    let condition = json!({ "type": "Scheduled", "status": "False", "reason": "Unschedulable", "message": told,
+            "lastProbeTime": "1970-01-12T13:46:39Z" });
     lab.reservation("r", json!({ "status": { "conditions": [condition] } }));
     lab.step();
     assert_eq!(lab.said().len(), 1, "only an event");

@@ -13,21 +13,25 @@ use crate::cluster::{Cluster, Row};
 use crate::framework::{Code, Cycle, Facts, InReservation, NodeView, Reason, Status};
 use crate::pod::reservation::Policy;
 
-/// What is asked of nodes and reservations, ascending by name.
+/// What is asked of nodes and reservations.
 pub(super) fn asked(
     cluster: &Cluster,
     amounts: &ResourceVector,
     settings: &Settings,
 ) -> Vec<(ResourceId, i64)> {
-    let table = &cluster.resources;
-    let is_checked = |id: ResourceId| match id {
+    let is_asked = |(id, units): &(ResourceId, i64)| *units > 0 && is_checked(cluster, settings, *id);
+    amounts.iter().filter(is_asked).collect()
+}
+
+/// Whether a resource counts when it is asked whether a pod fits.
+pub(super) fn is_checked(cluster: &Cluster, settings: &Settings, id: ResourceId) -> bool {
+    match id {
         ResourceId::CPU | ResourceId::MEMORY | ResourceId::EPHEMERAL_STORAGE => true,
-        id => is_scalar(table.name(id)) && !settings.ignores(table.name(id)),
-    };
-    let mut asked: Vec<(ResourceId, i64)> =
-        amounts.iter().filter(|(id, units)| *units > 0 && is_checked(*id)).collect();
-    asked.sort_by_key(|(id, _)| table.name(*id));
-    asked
+        id => {
+            let name = cluster.resources.name(id);
+            is_scalar(name) && !settings.ignores(name)
+        }
+    }
 }
 
 /// A resource that a node is short of.
@@ -62,8 +66,6 @@ pub(super) struct Fitting<'a> {
     pub(super) settings: &'a Settings,
     pub(super) partners: &'a [Arc<dyn InReservation>],
     asked: Vec<(ResourceId, i64)>,
-    /// What the matched reservations together still hold.
-    held: ResourceVector,
 }
 
 impl<'a> Fitting<'a> {
@@ -75,12 +77,8 @@ impl<'a> Fitting<'a> {
         settings: &'a Settings,
         partners: &'a [Arc<dyn InReservation>],
     ) -> Fitting<'a> {
-        let mut held = ResourceVector::new();
-        for entry in matched {
-            held += &rest(node, entry);
-        }
         let asked = asked(seeker.cluster, &seeker.pod.class.requests.amounts, settings);
-        Fitting { seeker, cycle, node, matched, settings, partners, asked, held }
+        Fitting { seeker, cycle, node, matched, settings, partners, asked }
     }
 
     /// What the node lacks when the pod uses this reservation, or none at all.
@@ -88,10 +86,12 @@ impl<'a> Fitting<'a> {
         if entry.is_some() && self.settings.skips_node_fit && self.matched.len() <= 1 {
             return Vec::new();
         }
-        let used = entry.map(|entry| self.node.used(entry).0);
         lacking(self.node, &self.asked, |id| {
-            let own = entry.zip(used.as_ref()).map_or(0, |(entry, used)| available(entry, used, id));
-            self.node.requested(id).saturating_add(self.held.get(id)).saturating_sub(own)
+            let own = entry.map_or(0, |entry| available(entry, self.node.used(entry, id), id));
+            // What the matched reservations together still hold.
+            let held = self.matched.iter().map(|entry| rest(self.node, entry, id));
+            let held = held.fold(0, i64::saturating_add);
+            self.node.requested(id).saturating_add(held).saturating_sub(own)
         })
     }
 
@@ -101,8 +101,8 @@ impl<'a> Fitting<'a> {
             return Vec::new();
         }
         let is_detailed = self.seeker.wanted_name().is_some();
-        let (used, owners) = self.node.used(entry);
-        lacks(self.seeker.cluster, &self.asked, entry, (&used, owners), is_detailed)
+        let used = |id| self.node.used(entry, id);
+        lacks(self.seeker.cluster, &self.asked, entry, (used, self.node.owners(entry)), is_detailed)
     }
 
     /// Whether a reservation has anything that the pod asks for.
@@ -171,16 +171,16 @@ impl<'a> Fitting<'a> {
 }
 
 /// What a reservation on a node still holds, as its pod counted before it was looked through.
-fn rest(node: &NodeView<'_>, entry: &Entry) -> ResourceVector {
+fn rest(node: &NodeView<'_>, entry: &Entry, id: ResourceId) -> i64 {
     match entry.record.source {
-        Source::Pod => entry.record.pod.class.requests.amounts.clone(),
-        Source::Object => entry.rest(&node.used(entry).0, (0, 0)).amounts,
+        Source::Pod => entry.record.pod.class.requests.amounts.get(id),
+        Source::Object => entry.rest_of(id, node.used(entry, id)),
     }
 }
 
-/// What owners may still take of a resource.
-fn available(entry: &Entry, used: &ResourceVector, id: ResourceId) -> i64 {
-    entry.left(id, used.get(id)).saturating_sub(entry.record.inner.get(id)).max(0)
+/// What owners may still take of a resource when they use so much.
+fn available(entry: &Entry, used: i64, id: ResourceId) -> i64 {
+    entry.left(id, used).saturating_sub(entry.record.inner.get(id)).max(0)
 }
 
 /// What a reservation lacks for these amounts and one owner more, in words.
@@ -188,7 +188,7 @@ pub(super) fn lacks(
     cluster: &Cluster,
     asked: &[(ResourceId, i64)],
     entry: &Entry,
-    (used, owners): (&ResourceVector, i64),
+    (used, owners): (impl Fn(ResourceId) -> i64, i64),
     is_detailed: bool,
 ) -> Vec<Reason> {
     let record = &entry.record;
@@ -205,7 +205,7 @@ pub(super) fn lacks(
     for id in &record.names {
         let Some((_, wanted)) = asked.iter().find(|(known, _)| known == id) else { continue };
         let capacity = record.allocatable.get(*id).saturating_sub(record.inner.get(*id));
-        let used = used.get(*id).max(0);
+        let used = used(*id).max(0);
         if *wanted > capacity.saturating_sub(used) {
             let name = cluster.resources.name(*id);
             let text = format!("Reservation(s) Insufficient {name}{}", detail(*wanted, used, capacity));

@@ -22,43 +22,50 @@ pub(super) struct OwnRules;
 
 impl InReservation for OwnRules {
     fn check(&self, _cycle: &Cycle<'_>, node: &NodeView<'_>, reservation: &Entry) -> Result<(), Status> {
-        match reservation.record.is_once && node.used(reservation).1 > 0 {
+        match reservation.record.is_once && node.owners(reservation) > 0 {
             true => Err(Status::unschedulable(NAME, reason::SPENT)),
             false => Ok(()),
         }
     }
 
     fn score(&self, cycle: &Cycle<'_>, node: &NodeView<'_>, reservation: &Entry) -> i64 {
-        most_allocated(reservation, &node.used(reservation).0, &cycle.pod.class.requests.amounts)
+        most_allocated(reservation, |id| node.used(reservation, id), &cycle.pod.class.requests.amounts)
     }
 }
 
 /// How full a reservation would be, over all that it holds.
-pub(super) fn most_allocated(entry: &Entry, used: &ResourceVector, asked: &ResourceVector) -> i64 {
+pub(super) fn most_allocated(entry: &Entry, used: impl Fn(ResourceId) -> i64, asked: &ResourceVector) -> i64 {
     let of = |(id, held): (ResourceId, i64)| {
         let asked = if id == ResourceId::PODS { 0 } else { asked.get(id) };
-        let would_be = asked.saturating_add(used.get(id));
+        let would_be = asked.saturating_add(used(id));
         if would_be > held { 0 } else { would_be.saturating_mul(100) / held }
     };
-    let scores: Vec<i64> = entry.record.allocatable.iter().filter(|(_, held)| *held > 0).map(of).collect();
-    match i64::try_from(scores.len()) {
-        Ok(count) if count > 0 => scores.iter().sum::<i64>() / count,
-        _ => 0,
-    }
+    let scores = entry.record.allocatable.iter().filter(|(_, held)| *held > 0).map(of);
+    let (sum, count) = scores.fold((0, 0), |(sum, count), score| (sum + score, count + 1));
+    if count > 0 { sum / count } else { 0 }
 }
 
 impl Reserving {
     /// The reservation that the pod would use on a node, which is seen without those it may use.
     pub(super) fn nominate<'a>(&self, cycle: &Cycle<'a>, node: &NodeView<'_>) -> Option<&'a Entry> {
+        if !cycle.cluster.reservations().are_on(node.row) || cycle.pod.class.reserve.is_some() {
+            return None;
+        }
         let seeker = Seeker::new(cycle.cluster, cycle.pod, &self.settings);
-        if seeker.is_ignoring() || cycle.pod.class.reserve.is_some() {
+        if seeker.is_ignoring() {
             return None;
         }
         let matched = seeker.matched_on(node.row);
         if let ([only], Some(_)) = (matched.as_slice(), seeker.affinity()) {
             return cycle.cluster.reservations().entry(only.id);
         }
+        if matched.is_empty() {
+            return None;
+        }
         let fitting = Fitting::new(&seeker, cycle, node, &matched, &self.settings, &self.partners);
+        if let [only] = matched.as_slice() {
+            return cycle.cluster.reservations().entry(only.id).filter(|entry| fitting.takes(entry));
+        }
         let open = matched.iter().filter(|entry| fitting.takes(entry));
         let rank = |entry: &&&Entry| {
             let record = &entry.record;

@@ -91,8 +91,7 @@ impl Reserving {
                 && seek::mismatch(cluster, pod, entry, Some(row), &self.settings).is_none()
         };
         let mut pods: Vec<Arc<Pod>> = free.filter(|pod| is_meant(pod)).cloned().collect();
-        let none = ResourceVector::new();
-        let score = |pod: &Arc<Pod>| most_allocated(entry, &none, &pod.class.requests.amounts);
+        let score = |pod: &Arc<Pod>| most_allocated(entry, |_| 0, &pod.class.requests.amounts);
         pods.sort_by(|a, b| score(b).cmp(&score(a)).then_with(|| a.uid.cmp(&b.uid)));
         pods
     }
@@ -150,8 +149,7 @@ impl Reserving {
         if how.takes_several {
             return 100 / (1 + i64::try_from(selected.len()).unwrap_or(99));
         }
-        let none = ResourceVector::new();
-        selected.first().map_or(0, |pod| most_allocated(entry, &none, &pod.class.requests.amounts))
+        selected.first().map_or(0, |pod| most_allocated(entry, |_| 0, &pod.class.requests.amounts))
     }
 
     /// The reservation has a place: the pods it takes in use it from now on.
@@ -240,8 +238,8 @@ impl<'a> Taking<'a> {
         let mut amounts = ResourceVector::new();
         taken.iter().for_each(|pod| amounts += &pod.class.requests.amounts);
         let asked = fit::asked(self.cycle.cluster, &amounts, &self.plugin.settings);
-        let (none, before) = (ResourceVector::new(), i64::try_from(taken.len()).unwrap_or(i64::MAX) - 1);
-        let mut reasons = fit::lacks(self.cycle.cluster, &asked, self.entry, (&none, before), false);
+        let before = i64::try_from(taken.len()).unwrap_or(i64::MAX) - 1;
+        let mut reasons = fit::lacks(self.cycle.cluster, &asked, self.entry, (|_| 0, before), false);
         if let Some(last) = taken.last() {
             let cycle = Cycle::new(self.cycle.cluster, last);
             for partner in &self.plugin.partners {

@@ -19,6 +19,9 @@ impl Reserving {
     /// The reservation that a pod which has just been placed on a row would use.
     fn nominate_placed(&self, cluster: &Cluster, pod: &Arc<Pod>, row: Row) -> Option<Arc<Reserved>> {
         let cycle = Cycle::new(cluster, pod);
+        if let Some(entry) = self.only_reservation(&cycle, row, true) {
+            return Some(entry.record.clone());
+        }
         let mut seen = self.seen(&cycle, row);
         // The pod is there already; it must not be in its own way.
         seen.remove(cluster, row, pod);
@@ -82,8 +85,7 @@ impl Reserve for Reserving {
 
 /// The mark of a reservation, as an annotation of one who uses it.
 fn mark(record: &Reserved) -> (String, Option<String>) {
-    let mark = ReservationAllocated { name: record.name.to_string(), uid: record.uid.to_string() };
-    (ReservationAllocated::KEY.to_owned(), Some(mark.text()))
+    (ReservationAllocated::KEY.to_owned(), Some(record.mark.to_string()))
 }
 
 impl PreBind for Reserving {
@@ -106,7 +108,13 @@ impl PreBind for Reserving {
             }));
             return Ok(());
         }
-        let Some(uid) = reservations.used_by(&pod.uid) else { return Ok(()) };
+        let Some(uid) = reservations.used_by(&pod.uid) else {
+            // Differs: upstream lets a mark stand that an earlier attempt left, which makes the pod an owner all the same.
+            if pod.uses.is_some() {
+                plan.annotations.insert(ReservationAllocated::KEY.to_owned(), None);
+            }
+            return Ok(());
+        };
         let Some(entry) = reservations.get(uid) else {
             return Err(Status::error(NAME, reason::UNKNOWN));
         };

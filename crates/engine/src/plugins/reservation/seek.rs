@@ -1,6 +1,7 @@
 //! Which reservations a pod may use: owners first, then what the pod and the reservation ask of each other.
 //! Spec: scheduler-reservation-loadaware A6, A7.1.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use koord_api::annotation::reservation::{ReservationAffinity, ReservationLabels};
@@ -8,6 +9,7 @@ use koord_api::annotation::reservation::{ReservationAffinity, ReservationLabels}
 use super::Settings;
 use crate::cluster::reservations::{Entry, Owned, ReservationId, Reservations};
 use crate::cluster::{Cluster, Row};
+use crate::framework::timing::IndexQuery;
 use crate::pod::reservation::{Affinity, Wants};
 use crate::pod::{Class, Pod};
 
@@ -69,7 +71,12 @@ impl<'a> Seeker<'a> {
         if !self.is_concerned() {
             return Vec::new();
         }
-        self.reservations().on(row).filter(|entry| self.matches(entry)).collect()
+        self.matches_on(row).collect()
+    }
+
+    /// The same, one after the other.
+    pub(super) fn matches_on<'s>(&'s self, row: Row) -> impl Iterator<Item = &'a Entry> + use<'s, 'a> {
+        self.reservations().on(row).filter(|entry| self.matches(entry))
     }
 
     fn matches(&self, entry: &Entry) -> bool {
@@ -115,14 +122,26 @@ impl<'a> Seeker<'a> {
         rows
     }
 
-    /// What the index of labels leaves of all reservations.
+    /// What the index of labels is asked for, where it is.
     // Differs: upstream asks the index though labels of nodes count too, and finds nothing where one of them is meant.
-    fn selected(&self) -> Option<Vec<ReservationId>> {
+    fn selector(&self) -> Option<&'a BTreeMap<String, String>> {
         let affinity = self.affinity().filter(|_| self.settings.omits_node_labels)?;
-        match self.wanted_name() {
-            Some(_) => None,
-            None => self.reservations().selectors().candidates(&affinity.spec.selector),
-        }
+        let is_asked = self.wanted_name().is_none() && !self.reservations().selectors().is_empty();
+        is_asked.then_some(&affinity.spec.selector)
+    }
+
+    /// What the index of labels leaves of all reservations.
+    fn selected(&self) -> Option<Vec<ReservationId>> {
+        self.reservations().selectors().candidates(self.selector()?)
+    }
+
+    /// The question to the index of labels and what came of it; none when it is not asked.
+    pub(super) fn index_query(&self) -> Option<IndexQuery> {
+        let selected = self.reservations().selectors().candidates(self.selector()?);
+        let rows = |ids: Vec<ReservationId>| -> BTreeSet<Row> {
+            ids.into_iter().filter_map(|id| self.reservations().entry(id)?.row).collect()
+        };
+        Some(IndexQuery { candidates: selected.map(|ids| rows(ids).len()) })
     }
 
     /// The first thing that speaks against a reservation that the pod owns.

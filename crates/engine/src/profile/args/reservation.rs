@@ -29,6 +29,8 @@ pub struct ReservationArgs {
     pub omit_node_labels: bool,
     /// Gate SkipReservationFitsNode: with one reservation the node is left to NodeResourcesFit.
     pub skip_fits_node: bool,
+    /// Gate CleanExpiredReservationAllocated: pods lose the mark of a reservation that is deleted.
+    pub clean_allocated: bool,
 }
 
 /// Placing a reservation under pods that run already.
@@ -77,6 +79,7 @@ impl Default for ReservationArgs {
             selector_index: SelectorIndex::default(),
             omit_node_labels: false,
             skip_fits_node: false,
+            clean_allocated: false,
         }
     }
 }

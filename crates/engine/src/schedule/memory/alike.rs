@@ -435,7 +435,7 @@ impl<'a> Search<'a> {
         }
         self.raws.clear();
         let node = NodeView::of(self.cycle.cluster, *row);
-        self.assessor.raw_key(self.framework, self.cycle, &node, &mut self.raws);
+        self.assessor.raw_key(self.framework, self.cycle, &node, None, &mut self.raws);
         self.is_unknown |= self.raws.iter().any(|raw| *raw != 0);
         if !state.is_odd {
             return total;

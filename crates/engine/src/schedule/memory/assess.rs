@@ -30,6 +30,8 @@ pub(super) struct Assessor {
     fixed: Vec<Fixed>,
     /// Room and scores of the row alone in one go, where they are the usual ones.
     lean: Option<Lean>,
+    /// Of `raws` the one whose plugin tells its score at a glance, where all others go by taints.
+    glanced: Option<usize>,
     verdicts: Verdicts,
     /// Of the taint sets that numbers below stand for.
     taints_version: u64,
@@ -102,6 +104,7 @@ impl Assessor {
             raters: Vec::new(),
             fixed: Vec::new(),
             lean: None,
+            glanced: None,
             verdicts: Verdicts::default(),
             taints_version: cluster.taint_sets().version(),
             is_of_rows: true,
@@ -133,7 +136,16 @@ impl Assessor {
         assessor.is_of_rows = assessor.judges.is_empty();
         assessor.add_scores(framework, cluster, class)?;
         assessor.lean = assessor.lean(class);
+        assessor.glanced = assessor.glanced(framework);
         Some(assessor)
+    }
+
+    /// The one raw score that does not go by taints, if its plugin is the one that lets pods look through others.
+    fn glanced(&self, framework: &Framework) -> Option<usize> {
+        let mut by_rows = self.raws.iter().enumerate().filter(|(_, raw)| raw.by_taints.is_none());
+        let (Some((place, raw)), None) = (by_rows.next(), by_rows.next()) else { return None };
+        let is_restoring = framework.scores.get(raw.plugin).is_some_and(|(hooks, _)| hooks.restore.is_some());
+        is_restoring.then_some(place)
     }
 
     fn add_scores(&mut self, framework: &Framework, cluster: &Cluster, class: &Arc<Class>) -> Option<()> {
@@ -257,9 +269,14 @@ impl Assessor {
         framework: &Framework,
         cycle: &Cycle<'_>,
         node: &NodeView<'_>,
+        glanced: Option<i64>,
         key: &mut Vec<i64>,
     ) {
-        for raw in &mut self.raws {
+        for (place, raw) in self.raws.iter_mut().enumerate() {
+            if let Some(score) = glanced.filter(|_| self.glanced == Some(place)) {
+                key.push(score);
+                continue;
+            }
             let score = || {
                 let plugin = framework.scores.get(raw.plugin).and_then(|(hooks, _)| hooks.score.as_ref());
                 plugin.map_or(0, |plugin| plugin.score(cycle, node))
@@ -352,6 +369,32 @@ impl Assessor {
         };
         let total = amounts.are_regular().then(|| lean.ask.total(&amounts))?;
         (total >= 0.0).then(|| truncated(total))
+    }
+
+    /// As `quick_base`, with all that the plugins have to say, of a row where the pod looks through another; and what the
+    /// plugin that lets it do so scores. None where that cannot be told in one go.
+    pub(super) fn glance(&self, framework: &Framework, cycle: &Cycle<'_>, row: Row) -> Option<(i64, i64)> {
+        let (lean, [restore]) = (self.lean.as_ref()?, framework.restores.as_slice()) else { return None };
+        let is_usual = self.glanced.is_some() && self.is_of_states();
+        let glance = if is_usual { restore.glance(cycle, row)? } else { return None };
+        let (columns, at, lifted) = (&cycle.cluster.columns, row.index(), glance.lifted);
+        let is_suspect = columns.taint_set[at] != 0
+            || columns.is_unschedulable[at]
+            || columns.overdrawn[at] != lifted.overdrawn;
+        let storage_free = columns.storage.free(row) + lifted.amounts.get(ResourceId::EPHEMERAL_STORAGE);
+        if is_suspect || lean.storage > storage_free && lean.storage > 0 || columns.pods.free(row) < 0 {
+            return None;
+        }
+        let amounts = Amounts {
+            allocatable_cpu: columns.cpu.allocatable[at],
+            allocatable_memory: columns.memory.allocatable[at],
+            used_cpu: columns.cpu.requested[at] - lifted.amounts.get(ResourceId::CPU),
+            used_memory: columns.memory.requested[at] - lifted.amounts.get(ResourceId::MEMORY),
+            nonzero_cpu: columns.nonzero_cpu[at] - lifted.nonzero_cpu_milli,
+            nonzero_memory: columns.nonzero_memory[at] - lifted.nonzero_memory,
+        };
+        let total = amounts.are_regular().then(|| lean.ask.total(&amounts))?;
+        (total >= 0.0).then(|| (truncated(total), glance.score))
     }
 
     /// A verdict that is told later, by its text.

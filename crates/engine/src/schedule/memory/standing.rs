@@ -103,6 +103,8 @@ struct Scratch {
     key: Vec<i64>,
     /// What the row at hand looks like to the pod, where that is not as it is counted.
     seen: Option<Delta>,
+    /// What the plugin scores that lets the pod look through others there, where that was told at a glance.
+    glanced: Option<i64>,
     /// Groups that have rows and pass.
     groups: Vec<u32>,
     keys: Vec<u32>,
@@ -202,15 +204,15 @@ impl Standing {
 
     /// Looks for the first time at rows that are in the same state, and so are found the same.
     fn look_at_alike(&mut self, look: &mut Look<'_, '_, '_>, rows: &[Row]) {
-        let (nominated, rows) = (look.promises.nominated, rows.iter().copied());
         let (framework, cycle, is_restored) = (look.framework, look.cycle, self.is_restored);
         // Rows that are promised, or that look different to the pod, are looked at one by one.
         let is_special = |row: &Row| {
-            nominated.is_promised(*row)
-                || is_restored && restored::seen(&framework.restores, cycle, *row).is_some()
+            look.promises.matter_to(*row)
+                || is_restored && restored::is_seen_otherwise(&framework.restores, cycle, *row)
         };
-        rows.clone().filter(is_special).for_each(|row| self.look_at(look, row));
-        let mut rows = rows.filter(|row| !is_special(row));
+        let (special, plain): (Vec<Row>, Vec<Row>) = rows.iter().partition(|row| is_special(row));
+        special.into_iter().for_each(|row| self.look_at(look, row));
+        let mut rows = plain.into_iter();
         let Some(first) = rows.next() else { return };
         let found = self.find(look, first);
         self.settle(look, first, found);
@@ -253,6 +255,15 @@ impl Standing {
     }
 
     fn find(&mut self, look: &mut Look<'_, '_, '_>, row: Row) -> Found {
+        self.scratch.glanced = None;
+        if self.is_restored
+            && look.cycle.cluster.columns.is_real[row.index()]
+            && !look.promises.matter_to(row)
+            && let Some((base, score)) = self.assessor.glance(look.framework, look.cycle, row)
+        {
+            (self.scratch.seen, self.scratch.glanced) = (None, Some(score));
+            return Found::Passed(base);
+        }
         self.see(look, row);
         self.find_seen(look, row)
     }
@@ -327,7 +338,7 @@ impl Standing {
             Found::Refused(number) => self.refuse(row, number),
             Found::RefusedLate(number) => {
                 let node = NodeView::of(look.cycle.cluster, row);
-                self.assessor.raw_key(look.framework, look.cycle, &node, &mut key);
+                self.assessor.raw_key(look.framework, look.cycle, &node, None, &mut key);
                 let group = self.group_of(&key);
                 self.refuse(row, number);
                 let place = &mut self.rows[row.index()];
@@ -339,7 +350,8 @@ impl Standing {
                     Some(seen) => NodeView::supposing(look.cycle.cluster, row, seen),
                     None => NodeView::of(look.cycle.cluster, row),
                 };
-                self.assessor.raw_key(look.framework, look.cycle, &node, &mut key);
+                let glanced = self.scratch.glanced;
+                self.assessor.raw_key(look.framework, look.cycle, &node, glanced, &mut key);
                 let group = self.group_of(&key);
                 self.put_in([row], group, base);
             }

@@ -105,6 +105,7 @@ impl RawArgs for ReservationArgs {
             selector_index: selector_index(self.reservation_selector_index.as_ref()),
             omit_node_labels: gates.is_on("OmitNodeLabelsForReservation"),
             skip_fits_node: gates.is_on("SkipReservationFitsNode"),
+            clean_allocated: gates.is_on("CleanExpiredReservationAllocated"),
         };
         faults
     }

@@ -116,6 +116,8 @@ async fn changes_of_a_status() {
     };
     let placed = json!({"status": {"phase": "Available", "nodeName": "n1"}});
     let waiting = json!({"status": {"phase": "Waiting", "nodeName": "n1"}});
+    let told = json!({"status": {"phase": "Available", "nodeName": "n1", "conditions": [
+        {"type": "Scheduled", "status": "True", "lastProbeTime": "2024-01-01T00:00:00Z"}]}});
     let refused = ReservationChange::Unschedulable { message: "m".to_owned() };
     for (name, change, before, want) in [
         ("expired", ReservationChange::Expired, &placed, Some("Failed")),
@@ -124,7 +126,8 @@ async fn changes_of_a_status() {
         ("room", ReservationChange::Available, &waiting, Some("Available")),
         ("room for one that has it", ReservationChange::Available, &placed, None),
         ("refused", refused.clone(), &json!({}), Some("Pending")),
-        ("refused, but placed meanwhile", refused, &placed, None),
+        ("refused, but placed meanwhile", refused.clone(), &placed, None),
+        ("refused, but placed meanwhile by us", refused, &told, Some("Available")),
         ("expired, but over", ReservationChange::Expired, &json!({"status": {"phase": "Succeeded"}}), None),
     ] {
         let api = FakeApi::scripted([stored(before)]);
@@ -138,6 +141,14 @@ async fn changes_of_a_status() {
         let written = api.seen().into_iter().find(|seen| seen.line == format!("PUT {PATH}/status"));
         let phase = written.as_ref().map(|seen| seen.body["status"]["phase"].as_str().unwrap());
         assert_eq!(phase, want, "{name}");
+        if name == "refused, but placed meanwhile by us" {
+            let condition = &written.as_ref().unwrap().body["status"]["conditions"][0];
+            assert_eq!(condition["status"], "True", "scheduler-reservation-loadaware#A2.C3");
+            assert_ne!(
+                condition["lastProbeTime"], "2024-01-01T00:00:00Z",
+                "scheduler-reservation-loadaware#A2.C3"
+            );
+        }
         if name == "consumed" {
             let status = &written.unwrap().body["status"];
             assert_eq!(

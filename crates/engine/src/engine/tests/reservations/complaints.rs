@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{lab, must_reserve, owned};
+use super::{lab, lab_with, must_reserve, owned};
 use crate::engine::tests::Lab;
 use crate::engine::{Outcome, Verdict};
 
@@ -223,4 +223,66 @@ fn one_that_is_being_deleted_takes_nobody() {
         "scheduler-reservation-loadaware#A5.D11: {message}"
     );
     is_sound(&lab);
+}
+
+#[test]
+fn a_mark_that_an_earlier_attempt_left_binds_nobody() {
+    let mut lab = lab();
+    lab.node("n1", "8");
+    let mut left = owned("", "gone");
+    left["spec"] = json!({});
+    // Marked, not bound, and the reservation is no more.
+    lab.web("p", "1", left);
+    assert_eq!(lab.step(), Some(Verdict::Scheduled { node: "n1".into() }));
+    let commands = lab.engine.take_commands();
+    let [crate::engine::Command::Prepare(plan)] = &commands[..] else { panic!("{commands:?}") };
+    let mark = "scheduling.koordinator.sh/reservation-allocated".to_owned();
+    assert_eq!(plan.annotations, [(mark, None)].into(), "the mark is taken off before the bind");
+    // One that was taken by another meanwhile is not shared because of it.
+    lab.available("r", "n1", json!({}));
+    lab.owner("other", "2", "n1", "r");
+    let mut left = owned("", "r");
+    left["spec"] = json!({});
+    lab.web("q", "1", left);
+    assert!(lab.step().is_some());
+    assert_eq!(lab.engine.cluster().reservations().used_by("uid-q"), None);
+    is_sound(&lab);
+}
+
+#[test]
+fn of_several_that_wait_for_room_the_oldest_gets_it() {
+    let mut lab = lab();
+    lab.node("n1", "4");
+    let waiting = |created: &str| {
+        json!({ "metadata": { "creationTimestamp": created }, "status": { "phase": "Waiting" },
+            "spec": { "preAllocation": true, "allocatePolicy": "Aligned" } })
+    };
+    lab.available("a", "n1", waiting("1970-01-12T13:46:39Z"));
+    lab.available("b", "n1", waiting("1970-01-12T13:46:38Z"));
+    lab.step();
+    assert_eq!(lab.said(), ["reservation b: available"], "neither keeps the other waiting for ever");
+}
+
+#[test]
+fn marks_of_a_deleted_reservation_go_where_that_is_wanted() {
+    let marks = |cleans: bool| {
+        let mut lab = lab_with(|args| args.clean_allocated = cleans);
+        lab.node("n1", "8");
+        lab.available("r", "n1", json!({ "spec": { "allocateOnce": false } }));
+        lab.owner("p", "3", "n1", "r");
+        lab.step();
+        lab.said();
+        lab.reservation_gone("r");
+        // Told of only after the reservation has gone.
+        lab.owner("late", "1", "n1", "r");
+        assert!(lab.said().is_empty(), "a follower writes nothing");
+        lab.step();
+        let first = lab.said();
+        lab.step();
+        assert!(lab.said().is_empty(), "once");
+        is_sound(&lab);
+        first
+    };
+    assert_eq!(marks(true), ["unmark late", "unmark p"], "scheduler-reservation-loadaware A9");
+    assert!(marks(false).is_empty());
 }

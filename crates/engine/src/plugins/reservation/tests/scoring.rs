@@ -75,7 +75,7 @@ fn how_well_a_reservation_is_used() {
         }
         let pod = scene.pod("p", pod, json!({}));
         let entry = scene.world.cluster.reservations().by_name("r").unwrap();
-        let got = most_allocated(entry, &entry.allocated, &pod.class.requests.amounts);
+        let got = most_allocated(entry, |id| entry.allocated.get(id), &pod.class.requests.amounts);
         assert_eq!(got, want, "{key}");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::told::{Tally, reasons};
 use super::*;
+use crate::framework::timing::tests::Ticking;
 
 fn amounts() -> Value {
     json!({"cpu": "8", "memory": "16Gi"})
@@ -452,6 +453,23 @@ fn labels_of_reservations_are_indexed() {
         let mut scene = scene(args);
         let pod = scene.pod("p", json!({"cpu": "1"}), affinity(selector));
         assert_eq!(scene.place(&pod), want, "scheduler-reservation-loadaware#A14.X8");
+    }
+    for (args, selector, want) in [
+        (&args, r#"{"reservationSelector":{"zone":"a"}}"#, None),
+        (&omitting, r#"{"reservationSelector":{"pool":"a"}}"#, Some(Some(2))),
+        (&omitting, r#"{"reservationSelector":{"pool":"zzz"}}"#, Some(Some(0))),
+        (&omitting, r#"{"reservationSelector":{"other":"1"}}"#, Some(None)),
+        (&omitting, r#"{"name":"r1"}"#, None),
+        (&ReservationArgs::default(), r#"{"reservationSelector":{"pool":"a"}}"#, None),
+    ] {
+        let mut scene = scene(args);
+        let pod = scene.pod("p", json!({"cpu": "1"}), affinity(selector));
+        scene.framework.timing.set_stopwatch(Arc::new(Ticking::default()));
+        scene.framework.timing.open();
+        let _ = scene.attempt(&pod, None);
+        let laps = scene.framework.timing.take().unwrap();
+        let asked: Vec<Option<usize>> = laps.queries.iter().map(|query| query.candidates).collect();
+        assert_eq!(asked, Vec::from_iter(want), "{selector}");
     }
     let mut scene = scene(&omitting);
     let pod = scene.pod("p", json!({"cpu": "1"}), affinity(r#"{"reservationSelector":{"zone":"a"}}"#));
