@@ -13,6 +13,7 @@ mod tests;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,8 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::rt::{Read, Write};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -57,15 +59,20 @@ pub type GuardFuture = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
 /// Which path is answered by what.
 #[derive(Clone)]
 pub struct Router {
-    health: Arc<Health>,
-    metrics: Arc<Metrics>,
+    /// None where only pages are served.
+    own: Option<(Arc<Health>, Arc<Metrics>)>,
     pages: Vec<(String, Handler)>,
     guard: Option<Guard>,
 }
 
 impl Router {
     pub fn new(health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
-        Router { health, metrics, pages: Vec::new(), guard: None }
+        Router { own: Some((health, metrics)), pages: Vec::new(), guard: None }
+    }
+
+    /// Neither health nor metrics, for ports that strangers reach.
+    pub fn bare() -> Router {
+        Router { own: None, pages: Vec::new(), guard: None }
     }
 
     /// Asks this before anything else is answered.
@@ -99,17 +106,17 @@ impl Router {
         if let Some(handler) = self.handler(&path) {
             return handler(request).await;
         }
-        let known = path == "/metrics" || self.health.serves(&path);
-        if !known {
+        let own = self.own.as_ref().filter(|(health, _)| path == "/metrics" || health.serves(&path));
+        let Some((health, metrics)) = own else {
             return text(StatusCode::NOT_FOUND, format!("no page {path}\n"));
-        }
+        };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return text(StatusCode::METHOD_NOT_ALLOWED, format!("{path} is read with GET\n"));
         }
         if path == "/metrics" {
-            return self.metrics_page(&request);
+            return metrics_page(metrics, &request);
         }
-        let (passed, body) = self.health.answer(&path, request.uri().query().unwrap_or_default());
+        let (passed, body) = health.answer(&path, request.uri().query().unwrap_or_default());
         text(if passed { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR }, body)
     }
 
@@ -118,12 +125,12 @@ impl Router {
         let best = self.pages.iter().filter(|(page, _)| matches(page)).max_by_key(|(page, _)| page.len());
         best.map(|(_, handler)| handler)
     }
+}
 
-    fn metrics_page(&self, request: &Request<Incoming>) -> Answer {
-        let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
-        let format = Format::of_accept(accept);
-        with_type(StatusCode::OK, format.content_type(), self.metrics.render(format))
-    }
+fn metrics_page(metrics: &Metrics, request: &Request<Incoming>) -> Answer {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let format = Format::of_accept(accept);
+    with_type(StatusCode::OK, format.content_type(), metrics.render(format))
 }
 
 /// A plain text answer.
@@ -160,8 +167,8 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<TlsFiles>,
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
-        let socket = match accepted {
-            Ok((socket, _)) => socket,
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, usually: wait for some to come back instead of spinning.
                 tracing::warn!(error = &error as &dyn std::error::Error, "cannot accept a connection");
@@ -171,7 +178,7 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<TlsFiles>,
         };
         let (router, watcher, tls) = (router.clone(), graceful.watcher(), tls.clone());
         tokio::spawn(async move {
-            connection(socket, router, tls, watcher).await;
+            connection(socket, peer, router, tls, watcher).await;
             drop(place);
         });
     }
@@ -179,39 +186,48 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<TlsFiles>,
     graceful.shutdown().await;
 }
 
-async fn connection(socket: TcpStream, router: Arc<Router>, tls: Option<TlsFiles>, watcher: Watcher) {
+async fn connection(
+    socket: TcpStream,
+    peer: SocketAddr,
+    router: Arc<Router>,
+    tls: Option<TlsFiles>,
+    watcher: Watcher,
+) {
     let Some(tls) = tls else {
-        return converse(TokioIo::new(socket), router, None, watcher).await;
+        return converse(TokioIo::new(socket), router, peer, None, watcher).await;
     };
     match tokio::time::timeout(HEAD_TIMEOUT, tls.acceptor().accept(socket)).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates();
             let shown = shown.map(|shown| PeerCertificates(shown.to_vec().into()));
-            converse(TokioIo::new(stream), router, shown, watcher).await;
+            converse(TokioIo::new(stream), router, peer, shown, watcher).await;
         }
         Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "TLS handshake failed"),
         Err(_) => tracing::debug!("TLS handshake timed out"),
     }
 }
 
+/// HTTP/1.1, or HTTP/2 where the client speaks it: an API server then needs one connection for all its requests.
 async fn converse<T: Read + Write + Unpin + Send + 'static>(
     io: T,
     router: Arc<Router>,
+    peer: SocketAddr,
     shown: Option<PeerCertificates>,
     watcher: Watcher,
 ) {
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let router = router.clone();
+        request.extensions_mut().insert(peer);
         if let Some(shown) = &shown {
             request.extensions_mut().insert(shown.clone());
         }
         async move { Ok::<_, Infallible>(router.answer(request).await) }
     });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(io, service);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder.http2().timer(TokioTimer::new());
+    let connection = builder.serve_connection(io, service).into_owned();
     if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(error = &error as &dyn std::error::Error, "connection ended early");
+        tracing::debug!(error = &*error as &dyn std::error::Error, "connection ended early");
     }
 }

@@ -360,7 +360,8 @@ impl Target {
     }
 
     fn selects(&self, object: &Value) -> bool {
-        let labels = PodLabels(object.pointer("/metadata/labels").and_then(Value::as_object));
+        let labels =
+            PodLabels(object.get("metadata").and_then(|metadata| metadata.get("labels")?.as_object()));
         self.pods.as_ref().is_none_or(|selector| selector.matches(&labels))
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::profile::{PriorityClassFacts, Profile, Profiles};
@@ -14,7 +15,7 @@ use crate::annotation::{Annotation, read_text};
 use crate::keys::pod::label::{PRIORITY, QOS_CLASS};
 
 /// What one profile set on a pod, as far as it can be seen.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trace {
     pub profile: String,
     pub verdict: Verdict,
@@ -23,7 +24,8 @@ pub struct Trace {
 }
 
 /// Whether a profile was applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Verdict {
     /// Everything it sets is there, or was set anew by a later profile.
     Applied,
@@ -34,7 +36,7 @@ pub enum Verdict {
 }
 
 /// One thing that a profile sets.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mark {
     /// Such as `metadata.labels[koordinator.sh/qosClass]` or `spec.schedulerName`.
     pub field: String,
@@ -43,7 +45,8 @@ pub struct Mark {
 }
 
 /// What the pod shows in the place of a mark.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Seen {
     Same,
     /// A later profile has set the same field.

@@ -126,7 +126,7 @@ fn build(
     }
     let secret = PrivateKeyDer::from_pem_slice(&bytes.1).map_err(bad(key, "private key"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider.clone())
+    let mut config = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map(|builder| match asks_clients {
             true => builder.with_client_cert_verifier(Arc::new(Anybody(provider))),
@@ -134,5 +134,6 @@ fn build(
         })
         .and_then(|builder| builder.with_single_cert(chain, secret))
         .map_err(|source| TlsError::Mismatch { cert: cert.clone(), key: key.clone(), source })?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

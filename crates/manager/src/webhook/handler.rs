@@ -73,9 +73,9 @@ impl Handler {
 /// What a handler that decides at once may use beside the facts.
 pub struct Aside<'a> {
     /// Throws a number from 0 to 99.
-    pub dice: &'a mut dyn FnMut() -> i64,
+    pub dice: &'a mut (dyn FnMut() -> i64 + Send),
     /// Hears of the end of each step of a handler: its name in metrics, and whether it found no fault.
-    pub step: &'a mut dyn FnMut(&'static str, bool),
+    pub step: &'a mut (dyn FnMut(&'static str, bool) + Send),
 }
 
 #[cfg(test)]

@@ -80,6 +80,63 @@ fn lists_merge_by_key() {
 }
 
 #[test]
+fn elements_keep_and_change_places() {
+    let two = || {
+        containers(
+            json!([{"name": "a", "env": [{"name": "X", "value": "1"}]}, {"name": "b", "image": "b:1"}]),
+        )
+    };
+    for (name, document, patch, want) in [
+        (
+            "env merges too, ports are keyed by number",
+            two(),
+            containers(
+                json!([{"name": "a", "image": "a:2", "env": [{"name": "Y"}], "ports": [{"containerPort": 80, "name": null}]}]),
+            ),
+            containers(json!([
+                {"name": "a", "image": "a:2", "env": [{"name": "Y"}, {"name": "X", "value": "1"}], "ports": [{"containerPort": 80}]},
+                {"name": "b", "image": "b:1"}])),
+        ),
+        (
+            "a new element comes first",
+            two(),
+            containers(json!([{"name": "side"}])),
+            containers(
+                json!([{"name": "side"}, {"name": "a", "env": [{"name": "X", "value": "1"}]}, {"name": "b", "image": "b:1"}]),
+            ),
+        ),
+        (
+            "an element before a patched one stays before it",
+            two(),
+            containers(json!([{"name": "b", "image": "b:2"}, {"name": "side"}])),
+            containers(
+                json!([{"name": "a", "env": [{"name": "X", "value": "1"}]}, {"name": "b", "image": "b:2"}, {"name": "side"}]),
+            ),
+        ),
+        (
+            "an order with and without elements",
+            json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "schedulingGates": [{"name": "g"}, {"name": "h"}]},
+                   "metadata": {"finalizers": ["x", "y"]}}),
+            json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "c"}, {"name": "a"}],
+                            "containers": [{"name": "c"}],
+                            "$setElementOrder/schedulingGates": [{"name": "h"}, {"name": "g"}]},
+                   "metadata": {"$setElementOrder/finalizers": ["y", "x"]}}),
+            json!({"spec": {"containers": [{"name": "b"}, {"name": "c"}, {"name": "a"}], "schedulingGates": [{"name": "h"}, {"name": "g"}]},
+                   "metadata": {"finalizers": ["y", "x"]}}),
+        ),
+        (
+            "what is deleted before it exists does not come to exist",
+            json!({"spec": {"securityContext": {"runAsUser": 1}, "dnsConfig": {"options": []}}}),
+            json!({"spec": {"securityContext": {"$patch": "replace", "runAsGroup": 2}, "dnsConfig": {"$patch": "delete"},
+                            "affinity": {"$patch": "delete"}}}),
+            json!({"spec": {"securityContext": {"runAsGroup": 2}, "dnsConfig": {}}}),
+        ),
+    ] {
+        assert_eq!(run(document, patch), Ok(want), "{name}");
+    }
+}
+
+#[test]
 fn bad_patches_in_the_api_servers_words() {
     for (patch, want) in [
         (

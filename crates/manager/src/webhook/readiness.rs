@@ -1,0 +1,113 @@
+//! Whether the API server would get an answer: we ask ourselves, as it would. Spec: manager 14.2.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use koord_kit::http::Check;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_util::sync::CancellationToken;
+
+use super::certificates::CA_CERT;
+
+const EVERY: Duration = Duration::from_secs(2);
+const SLOW: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the last question came to. Cheap to clone.
+#[derive(Clone)]
+pub struct Readiness(Arc<Mutex<Result<(), String>>>);
+
+impl Default for Readiness {
+    fn default() -> Readiness {
+        Readiness(Arc::new(Mutex::new(
+            Err("certificates and configurations are not in order yet".to_owned()),
+        )))
+    }
+}
+
+impl Readiness {
+    /// `webhook-ready`, for `/readyz`.
+    pub fn check(&self) -> Check {
+        let last = self.clone();
+        Check::ready("webhook-ready", move || last.get())
+    }
+
+    pub fn get(&self) -> Result<(), String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks every two seconds once the keeper has done its first round. `cert_dir` holds the authority to trust.
+    pub async fn run(
+        self,
+        port: u16,
+        cert_dir: PathBuf,
+        mut kept: watch::Receiver<bool>,
+        stop: CancellationToken,
+    ) {
+        let first = tokio::select! {
+            first = kept.wait_for(|is_ready| *is_ready) => first.is_ok(),
+            () = stop.cancelled() => false,
+        };
+        while first {
+            let begin = Instant::now();
+            let asked = tokio::time::timeout(TIMEOUT, ask(port, &cert_dir)).await;
+            let result = asked.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
+            if begin.elapsed() > SLOW {
+                tracing::warn!(seconds = begin.elapsed().as_secs(), "the webhook server answers slowly");
+            }
+            self.note(result);
+            tokio::select! {
+                () = tokio::time::sleep(EVERY) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    fn note(&self, result: Result<(), String>) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last != result {
+            match &result {
+                Ok(()) => tracing::info!("the webhook server answers"),
+                Err(reason) => tracing::warn!(reason, "the webhook server does not answer"),
+            }
+            *last = result;
+        }
+    }
+}
+
+/// GET `https://localhost:<port>/healthz`. Any answer will do.
+async fn ask(port: u16, cert_dir: &std::path::Path) -> Result<(), String> {
+    let pem =
+        fs::read(cert_dir.join(CA_CERT)).map_err(|error| format!("{CA_CERT} cannot be read: {error}"))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|error| format!("{CA_CERT}: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("{CA_CERT}: {error}"))?;
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").map_err(|error| error.to_string())?;
+    let socket = TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;
+    let mut stream = TlsConnector::from(Arc::new(config))
+        .connect(name, socket)
+        .await
+        .map_err(|error| error.to_string())?;
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.map_err(|error| error.to_string())?;
+    let mut start = [0; 5];
+    stream.read_exact(&mut start).await.map_err(|error| error.to_string())?;
+    if &start == b"HTTP/" { Ok(()) } else { Err("the answer is not HTTP".to_owned()) }
+}
