@@ -21,9 +21,11 @@ pub mod gpu;
 pub mod rdma;
 
 #[cfg(test)]
-pub(crate) mod fixture;
-#[cfg(test)]
 mod testing;
+#[cfg(test)]
+pub(crate) mod tests;
+#[cfg(test)]
+pub(crate) use tests::fixture;
 
 pub use explain::{NodeExplanation, explain};
 pub use item::{Item, NodeResource};

@@ -43,9 +43,8 @@ pub fn write(dir: &Path, artifacts: &Artifacts, now: Timestamp) -> io::Result<bo
     for (name, _) in files {
         link(dir, name)?;
     }
-    match old.filter(|old| old.as_os_str() != version.as_str()) {
-        Some(old) => remove(&dir.join(old))?,
-        None => {}
+    if let Some(old) = old.filter(|old| old.as_os_str() != version.as_str()) {
+        remove(&dir.join(old))?;
     }
     Ok(true)
 }

@@ -58,7 +58,10 @@ impl Readiness {
             first = kept.wait_for(|is_ready| *is_ready) => first.is_ok(),
             () = stop.cancelled() => false,
         };
-        while first {
+        if !first {
+            return;
+        }
+        loop {
             let begin = Instant::now();
             let asked = tokio::time::timeout(TIMEOUT, ask(port, &cert_dir)).await;
             let result = asked.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));

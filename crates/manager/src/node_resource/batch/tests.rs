@@ -5,7 +5,7 @@ use koord_api::slo::SloConfig;
 use serde_json::json;
 
 use super::*;
-use crate::node_resource::fixture::{World, allocatable, batch};
+use crate::node_resource::fixture::{Act, World, allocatable, batch};
 use crate::node_resource::plan::Stage;
 use crate::node_resource::{PLUGINS, Plan};
 
@@ -64,7 +64,7 @@ fn pods_and_their_reports() {
     let qos = |world: &mut World, pod: &str, qos: &str| {
         world.find_pod(pod)["metadata"]["labels"]["koordinator.sh/qosClass"] = json!(qos);
     };
-    let rows: &[(&str, &dyn Fn(&mut World), i64, i64)] = &[
+    let rows: &[(&str, Act<'_>, i64, i64)] = &[
         ("manager#6.7.B18", &|w| w.phase("web", "Succeeded"), 12_400, M1),
         (
             "manager#6.7.B19",
@@ -187,7 +187,7 @@ fn strategies_of_nodes() {
         item["nodeSelector"] = json!({});
         item
     };
-    let rows: &[(&str, &dyn Fn(&mut World), i64, i64)] = &[
+    let rows: &[(&str, Act<'_>, i64, i64)] = &[
         ("manager#6.7.B33", &|w| w.annotate(STRATEGY, r#"{"cpuReclaimThresholdPercent":-10}"#), 12_400, M1),
         (
             "manager#6.7.B34",
@@ -227,7 +227,7 @@ fn strategies_of_nodes() {
 fn taken_off_the_node() {
     let minutes = |minutes: i64, seconds| SignedDuration::from_secs(minutes * 60 + seconds);
     let lacks_node = |w: &mut World| w.metric["status"]["nodeMetric"] = json!(null);
-    let rows: &[(&str, &dyn Fn(&mut World))] = &[
+    let rows: &[(&str, Act<'_>)] = &[
         ("manager#6.7.B9", &|w| w.report_age(minutes(15, 1))),
         ("manager#6.7.B10", &|w| w.metric = json!(null)),
         ("manager#6.7.B16", &|w| w.set(json!({"enable": false}))),

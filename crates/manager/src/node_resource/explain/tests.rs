@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::node_resource::PLUGINS;
-use crate::node_resource::fixture::World;
+use crate::node_resource::fixture::{Act, World};
 use crate::node_resource::plugin::Options;
 use crate::node_resource::settings::Settings;
 
@@ -84,7 +84,7 @@ fn mid_and_zones() {
 
 #[test]
 fn why_there_is_nothing() {
-    let rows: &[(&str, &str, &dyn Fn(&mut World))] = &[
+    let rows: &[(&str, &str, Act<'_>)] = &[
         ("colocation is off in the cluster", "taken off: colocation is off", &|w| {
             w.set(json!({"enable": false}))
         }),

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::node_resource::fixture::{World, allocatable};
+use crate::node_resource::fixture::{Act, World, allocatable};
 
 const GI: i64 = 1 << 30;
 
@@ -32,7 +32,7 @@ fn mid(world: &World) -> (Option<i64>, Option<i64>) {
 #[test]
 fn lent_out() {
     let half = json!({"midUnallocatedPercent": 50});
-    let rows: &[(&str, &dyn Fn(&mut World), i64, i64)] = &[
+    let rows: &[(&str, Act<'_>, i64, i64)] = &[
         ("manager#7.I1", &|_| {}, 12_000, 40 * GI),
         (
             "manager#7.I2",
@@ -137,7 +137,7 @@ fn lent_out() {
 #[test]
 fn taken_off_the_node() {
     let old = |w: &mut World| w.report_age(SignedDuration::from_secs(15 * 60 + 1));
-    let rows: &[(&str, &dyn Fn(&mut World))] = &[
+    let rows: &[(&str, Act<'_>)] = &[
         ("manager#7.I8", &old),
         ("manager#7.I15", &|w| {
             w.set(json!({"midReclaimMode": "static", "midStaticCPUReservedPercent": 20}));

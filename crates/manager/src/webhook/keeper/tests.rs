@@ -19,6 +19,9 @@ const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhoo
 #[derive(Clone, Default)]
 struct Cluster(Arc<Mutex<State>>);
 
+/// What somebody else does to the objects.
+type Meddling = Box<dyn FnOnce(&mut BTreeMap<String, Value>) + Send>;
+
 #[derive(Default)]
 struct State {
     objects: BTreeMap<String, Value>,
@@ -26,7 +29,7 @@ struct State {
     /// Writes, as `PUT path`.
     writes: Vec<String>,
     /// Happens once, right before a write.
-    before_write: Option<Box<dyn FnOnce(&mut BTreeMap<String, Value>) + Send>>,
+    before_write: Option<Meddling>,
 }
 
 impl State {

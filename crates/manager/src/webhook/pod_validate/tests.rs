@@ -202,7 +202,7 @@ impl<T> OkOrDefault<T> for Option<T> {
 /// All steps on one pod: the answer, and how far it came.
 async fn all_steps(review: Review<'_>, gates: PodGates, store: &Arc<Store>) -> (String, Vec<&'static str>) {
     let mut topology = Topology::default();
-    let quotas: [QuotaInfo; 2] = [info(&quota("q")), info(&quota("parent").is_parent(true))];
+    let quotas: [QuotaInfo; 2] = [info(&quota("q")), info(&quota("parent").parent(true))];
     quotas.into_iter().for_each(|info| topology.show(info));
     let rules = [("enable", "true"), ("rules", r#"[{"name":"r","requiredLabels":["team"]}]"#)];
     let rules = rules.map(|(key, text)| (key.to_owned(), text.to_owned())).into();

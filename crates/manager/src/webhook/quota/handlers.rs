@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn only_new_quotas_are_filled() {
         let topology = RwLock::<Topology>::default();
-        topology.write().unwrap().show(info(&quota("T").is_parent(true).tree("tt")));
+        topology.write().unwrap().show(info(&quota("T").parent(true).tree("tt")));
         let mut heard = Vec::new();
         let mut ask = |request: &Request| {
             text(mutate(request, &topology, |name, weight| heard.push((name.to_owned(), weight.len()))))

@@ -48,7 +48,7 @@ pub(crate) trait Sketch: Sized {
     fn below(self, parent: &str) -> Self {
         self.label(label::PARENT, parent)
     }
-    fn is_parent(self, is: bool) -> Self {
+    fn parent(self, is: bool) -> Self {
         self.label(label::IS_PARENT, if is { "true" } else { "false" })
     }
     fn tree(self, id: &str) -> Self {

@@ -7,11 +7,14 @@ use koord_api::keys::resource::{BATCH_CPU, BATCH_MEMORY};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::node_resource::fixture::{World, batch};
+use crate::node_resource::fixture::{Act, World, batch};
 use crate::node_resource::plugin::NodeMemory;
 
 /// Batch cpu and memory of each zone after the plan is carried out, none where a zone has none.
-type Zones = Vec<(Option<i64>, Option<i64>)>;
+type Zones = Vec<Lent>;
+
+/// Batch cpu and memory of a zone.
+type Lent = (Option<i64>, Option<i64>);
 
 /// Carries out what a plan says about zones, as the controller does.
 fn turn(world: &mut World, memory: &mut NodeMemory, ratio: Option<&str>) -> (bool, Zones) {
@@ -49,7 +52,7 @@ fn worked_out() {
     let max = json!({"cpuCalculatePolicy": "maxUsageRequest", "memoryCalculatePolicy": "maxUsageRequest"});
     let requested = json!({"memoryCalculatePolicy": "request", "batchCPUThresholdPercent": 5});
     let some = |cpu, memory| (Some(cpu), Some(memory));
-    let rows: &[(&str, &dyn Fn(&mut World), Option<&str>, [(Option<i64>, Option<i64>); 2])] = &[
+    let rows: &[(&str, Act<'_>, Option<&str>, [Lent; 2])] = &[
         ("manager#6.7.Z1, manager#6.7.Z2", &|_| {}, None, [FIRST, SECOND]),
         ("manager#6.7.Z3", &|w| w.on_numa("db", &[0, 7]), None, [FIRST, SECOND]),
         (
@@ -102,8 +105,7 @@ fn push(world: &mut World, zone: usize, entry: Value) {
 fn zones_of_a_node_that_lends_nothing_are_emptied() {
     let age = |w: &mut World| w.report_age(SignedDuration::from_mins(16));
     let off = |w: &mut World| w.set(json!({"enable": false}));
-    let rows: &[(&str, &dyn Fn(&mut World))] =
-        &[("manager#6.7.Z9, manager#26.DB-2", &age), ("switched off", &off)];
+    let rows: &[(&str, Act<'_>)] = &[("manager#6.7.Z9, manager#26.DB-2", &age), ("switched off", &off)];
     for (key, change) in rows {
         let mut world = World::n1_zones();
         push(&mut world, 0, batch_entry("100", "100", "100"));

@@ -56,7 +56,7 @@ fn shared_weight() {
 
 #[test]
 fn parent_and_tree() {
-    let cluster = Cluster::with([quota("T").is_parent(true).tree("tt"), quota("plain").is_parent(true)]);
+    let cluster = Cluster::with([quota("T").parent(true).tree("tt"), quota("plain").parent(true)]);
     for (name, labels, parent, tree) in [
         ("none", json!(null), ROOT_QUOTA, None),
         ("empty", json!({label::PARENT: ""}), ROOT_QUOTA, None),

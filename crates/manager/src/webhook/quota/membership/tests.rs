@@ -10,12 +10,12 @@ fn pod(labels: &[(&str, &str)]) -> Pod {
 
 fn cluster() -> Cluster {
     Cluster::with([
-        quota("A").is_parent(true),
+        quota("A").parent(true),
         quota("A1").below("A"),
-        quota("bound").is_parent(true).namespaces(r#"["nsb"]"#),
-        quota("nsq").is_parent(true).within("nsq"),
-        quota("elsewhere").is_parent(true),
-        quota(DEFAULT_QUOTA).is_parent(true),
+        quota("bound").parent(true).namespaces(r#"["nsb"]"#),
+        quota("nsq").parent(true).within("nsq"),
+        quota("elsewhere").parent(true),
+        quota(DEFAULT_QUOTA).parent(true),
     ])
 }
 

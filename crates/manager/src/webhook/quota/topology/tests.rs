@@ -8,7 +8,7 @@ use super::super::validate::Change;
 use super::*;
 
 fn parent_and(children: impl IntoIterator<Item = ElasticQuota>) -> Cluster {
-    let parent = quota("A").is_parent(true).min("cpu=10").max("cpu=100");
+    let parent = quota("A").parent(true).min("cpu=10").max("cpu=100");
     Cluster::with(std::iter::once(parent).chain(children))
 }
 

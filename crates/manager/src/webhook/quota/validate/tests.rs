@@ -7,7 +7,7 @@ use super::*;
 /// A with A1 below it, as after L2.
 fn l2() -> Cluster {
     let mut cluster = Cluster::default();
-    let a = quota("A").is_parent(true).min("cpu=40").max("cpu=100");
+    let a = quota("A").parent(true).min("cpu=40").max("cpu=100");
     assert_eq!(cluster.create(a), "", "manager#17.6.L1");
     let a1 = quota("A1").below("A").min("cpu=30").max("cpu=200");
     assert_eq!(cluster.create(a1), "", "manager#17.6.L2");
@@ -54,11 +54,11 @@ fn becoming_a_parent_and_ceasing_to_be_one() {
     let has_children = "quota has children, isParent is forbidden to modify as false, quotaName:A";
     let has_pods = "quota has bound pods, isParent is forbidden to modify as true, quotaName: A1";
     let mut cluster = l4();
-    assert_eq!(cluster.update("A", |a| a.is_parent(false)), has_children, "manager#17.6.L11");
+    assert_eq!(cluster.update("A", |a| a.parent(false)), has_children, "manager#17.6.L11");
     let answer = cluster.update("A", |a| a.unlabel(label::IS_PARENT));
     assert_eq!(answer, has_children, "manager#17.6.L26");
-    assert_eq!(cluster.update("A1", |a1| a1.is_parent(true)), "", "manager#17.6.L12");
-    assert_eq!(cluster.update("A1", |a1| a1.is_parent(false)), "", "no children");
+    assert_eq!(cluster.update("A1", |a1| a1.parent(true)), "", "manager#17.6.L12");
+    assert_eq!(cluster.update("A1", |a1| a1.parent(false)), "", "no children");
 
     for (name, pod) in [
         ("manager#17.6.L13", ("ns", "p1", "A1")),
@@ -69,7 +69,7 @@ fn becoming_a_parent_and_ceasing_to_be_one() {
         assert_eq!(cluster.update("A1", |a1| a1.namespaces(r#"["bound"]"#)), "");
         cluster.pods = Pods(vec![pod]);
         // The old list counts, even when the update empties it.
-        let answer = cluster.update("A1", |a1| a1.namespaces("[]").is_parent(true));
+        let answer = cluster.update("A1", |a1| a1.namespaces("[]").parent(true));
         assert_eq!(answer, has_pods, "{name}");
     }
 }
@@ -78,7 +78,7 @@ fn becoming_a_parent_and_ceasing_to_be_one() {
 fn resources_of_parents_and_children() {
     let strict = QuotaGates::default();
     let relaxed = QuotaGates { update_resource_key: true, ..strict };
-    let both = || quota("A").is_parent(true).min("cpu=40").max("cpu=100 memory=1Gi");
+    let both = || quota("A").parent(true).min("cpu=40").max("cpu=100 memory=1Gi");
     let b = || quota("B").below("A").max("cpu=10");
     let mut cluster = Cluster::with([both()]);
     let answer = cluster.create(b());
@@ -99,7 +99,7 @@ fn resources_of_parents_and_children() {
     let answer = cluster.update("A", |a| a.min(""));
     assert_eq!(answer, format!("{KEYS}B's min keys are not all included in A's"), "downward");
 
-    let mut cluster = Cluster::with([quota("A").is_parent(true).max("cpu=100")]);
+    let mut cluster = Cluster::with([quota("A").parent(true).max("cpu=100")]);
     let answer = cluster.create(quota("A1").below("A").min("cpu=0").max("cpu=1"));
     assert_eq!(answer, format!("{KEYS}A1's min keys are not all included in A's"), "manager#17.6.L37");
     assert_eq!(cluster.create(quota("A1").below("A").max("cpu=1")), "", "manager#17.6.L37 without min");
@@ -121,7 +121,7 @@ fn where_the_sum_of_min_is_not_checked() {
 #[test]
 fn moving_a_quota() {
     let mut cluster = l4();
-    assert_eq!(cluster.create(quota("B").is_parent(true).min("cpu=5").max("cpu=100")), "");
+    assert_eq!(cluster.create(quota("B").parent(true).min("cpu=5").max("cpu=100")), "");
     let answer = cluster.update("A2", |a2| a2.below("B"));
     let want = "checkMinQuotaSum all brothers' MinQuota > parent MinQuota, parent: B";
     assert_eq!(answer, want, "manager#17.6.L36");
@@ -187,7 +187,7 @@ fn guarantees() {
     let on = QuotaGates { guarantee_usage: true, ..QuotaGates::default() };
     let tree = || {
         let t =
-            quota("T").is_parent(true).root_of_tree().tree("tt").min("cpu=10").max("cpu=20").guaranteed("10");
+            quota("T").parent(true).root_of_tree().tree("tt").min("cpu=10").max("cpu=20").guaranteed("10");
         let child = |name: &str, min: &str, guaranteed: &str| {
             quota(name).below("T").tree("tt").min(min).max("cpu=20").guaranteed(guaranteed)
         };
@@ -208,7 +208,7 @@ fn guarantees() {
 #[test]
 fn trees_stay_together() {
     let mut cluster = Cluster::default();
-    let t = quota("T").is_parent(true).tree("tt").min("cpu=9").max("cpu=9");
+    let t = quota("T").parent(true).tree("tt").min("cpu=9").max("cpu=9");
     assert_eq!(cluster.create(t), "");
     assert_eq!(cluster.create(quota("c").below("T").max("cpu=9")), "", "manager#17.6.L32");
     assert_eq!(cluster.ledger().get("c").unwrap().tree_id, "tt", "manager#17.6.L32");
@@ -217,7 +217,7 @@ fn trees_stay_together() {
     let answer = cluster.update("T", |t| t.unlabel(label::TREE_ID));
     assert_eq!(answer, "T tree id changed [tt] vs []", "manager#17.6.L33");
 
-    assert_eq!(cluster.update("c", |c| c.is_parent(true)), "");
+    assert_eq!(cluster.update("c", |c| c.parent(true)), "");
     for parent in ["c", "T"] {
         let answer = cluster.update("T", |t| t.below(parent).forced());
         let want = "quota T can not be its own ancestor";
@@ -225,14 +225,14 @@ fn trees_stay_together() {
     }
     // Children that were there before their parent.
     let mut cluster = Cluster::with([quota("c").below("T").tree("uu").max("cpu=1")]);
-    let answer = cluster.create(quota("T").is_parent(true).tree("tt").max("cpu=1"));
+    let answer = cluster.create(quota("T").parent(true).tree("tt").max("cpu=1"));
     assert_eq!(answer, "T tree id is different from child c, [tt] vs [uu]");
 }
 
 /// Quotas that were made while no webhook looked may stand in a circle; every question still has an answer.
 #[test]
 fn a_circle_that_is_already_there_ends() {
-    let ring = |name: &str, parent: &str| quota(name).below(parent).is_parent(true).tree("t").max("cpu=1");
+    let ring = |name: &str, parent: &str| quota(name).below(parent).parent(true).tree("t").max("cpu=1");
     let mut cluster = Cluster::with([ring("a", "b"), ring("b", "a")]);
     cluster.gates.guarantee_usage = true;
     let refused = cluster.create(quota("c").below("a").tree("t").min("cpu=1").max("cpu=1").forced());

@@ -11,14 +11,17 @@ use koord_api::slo::{ColocationStrategy, SloConfig};
 use koord_kit::cache::{ObjectKey, Pool};
 use serde_json::{Value, json};
 
-use super::plugin::{Input, NodeMemory, Options, Plugin};
-use super::settings::Settings;
-use super::view::{MetricView, NodeView, TopologyView};
-use super::{PLUGINS, Plan, plan};
+use super::super::plugin::{Input, NodeMemory, Options, Plugin};
+use super::super::settings::Settings;
+use super::super::view::{MetricView, NodeView, TopologyView};
+use super::super::{PLUGINS, Plan, plan};
 use crate::pods::{PodBrief, PodReader};
 
 pub(crate) const BATCH_CPU: &str = "kubernetes.io/batch-cpu";
 pub(crate) const BATCH_MEMORY: &str = "kubernetes.io/batch-memory";
+
+/// What a row changes before it is looked at.
+pub(crate) type Act<'a> = &'a dyn Fn(&mut World);
 
 /// A cluster of one node.
 #[derive(Clone)]

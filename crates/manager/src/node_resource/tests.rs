@@ -1,0 +1,3 @@
+//! What the tests of several plugins share.
+
+pub(crate) mod fixture;
