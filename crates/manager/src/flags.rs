@@ -3,13 +3,14 @@
 //! [`parse`] gives typed [`Options`]. A new flag is a row in a table and a field.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use koord_api::duration::GoDuration;
 use koord_api::gate::{Component, GateError, Gates, parse_bool};
 use koord_kit::flags::{self, Chosen, FEATURE_GATES, Flag, FlagErrors, LOG_FLAGS, Values, log_options};
 use koord_kit::log::{LogError, LogOptions};
+
+use crate::webhook::settings::Settings;
 
 mod table;
 
@@ -48,7 +49,7 @@ pub struct Options {
     pub enhanced_validator: EnhancedValidatorOptions,
     pub quota_update: QuotaUpdateOptions,
     pub binding_admission: BindingAdmissionOptions,
-    pub webhook: WebhookOptions,
+    pub webhook: Settings,
     pub gates: Gates,
     pub log: LogOptions,
     /// Of deprecated flags, and of flags that have no effect.
@@ -103,29 +104,6 @@ pub struct BindingAdmissionOptions {
     pub bypass_annotations: Vec<String>,
 }
 
-/// The webhook server, as the environment has it. Spec: manager 1.2.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebhookOptions {
-    /// Of the Service and the Secret.
-    pub namespace: String,
-    pub port: u16,
-    pub cert_dir: PathBuf,
-    /// The API server calls this name or address instead of the Service.
-    pub host: Option<String>,
-    pub cert_writer: CertWriter,
-    pub secret_name: String,
-    pub service_name: String,
-    pub mutating_name: String,
-    pub validating_name: String,
-}
-
-/// Where certificates are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CertWriter {
-    Files,
-    Secret,
-}
-
 /// What is wrong with a command line.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
@@ -169,6 +147,7 @@ where
 
 fn options(values: &Values, variable: impl Fn(&str) -> Option<String>) -> Result<Options, OptionsError> {
     let mut reader = Reader { values, wrong: Vec::new(), warnings: values.warnings.clone() };
+    let webhook = Settings::new(variable).map_err(|error| OptionsError::Values(vec![error.to_string()]))?;
     if !values.rest.is_empty() {
         reader.wrong.push(format!("koord-manager takes no arguments, got {:?}", values.rest));
     }
@@ -202,7 +181,7 @@ fn options(values: &Values, variable: impl Fn(&str) -> Option<String>) -> Result
             reads_after_conflict: values.bool("quota-update-conflict-fresh-get"),
         },
         binding_admission: binding_admission(values),
-        webhook: reader.webhook(variable),
+        webhook,
         gates: flags::feature_gates(values, Component::Manager).map_err(OptionsError::Gates)?,
         log: log_options(values).map_err(OptionsError::Log)?,
         warnings: std::mem::take(&mut reader.warnings),
@@ -308,37 +287,6 @@ impl Reader<'_> {
             expire_after: self.duration("colocation-profile-expire-pod-cache-duration"),
             update_qps: self.values.float("colocation-profile-update-pod-qps"),
             update_burst: self.count("colocation-profile-update-pod-qps-burst"),
-        }
-    }
-
-    fn webhook(&mut self, variable: impl Fn(&str) -> Option<String>) -> WebhookOptions {
-        let variable = |name: &str| variable(name).filter(|text| !text.is_empty());
-        let text = |name: &str, default: &str| variable(name).unwrap_or_else(|| default.to_owned());
-        let host = variable("WEBHOOK_HOST");
-        let port = text("WEBHOOK_PORT", "9876");
-        let port = port.parse().unwrap_or_else(|_| {
-            self.wrong.push(format!("WEBHOOK_PORT={port:?} is not accepted, expected a port"));
-            0
-        });
-        let cert_writer = match (variable("WEBHOOK_CERT_WRITER").as_deref(), &host) {
-            (Some("fs"), _) | (None, Some(_)) => CertWriter::Files,
-            (Some("secret"), _) | (None, None) => CertWriter::Secret,
-            (Some(other), _) => {
-                self.wrong
-                    .push(format!("WEBHOOK_CERT_WRITER={other:?} is not accepted, expected fs or secret"));
-                CertWriter::Secret
-            }
-        };
-        WebhookOptions {
-            namespace: text("POD_NAMESPACE", "koordinator-system"),
-            port,
-            cert_dir: text("WEBHOOK_CERT_DIR", "/tmp/koordinator-webhook-certs").into(),
-            host,
-            cert_writer,
-            secret_name: text("SECRET_NAME", "koordinator-webhook-certs"),
-            service_name: text("SERVICE_NAME", "koordinator-webhook-service"),
-            mutating_name: text("MUTATING_WEBHOOK_NAME", "koordinator-mutating-webhook-configuration"),
-            validating_name: text("VALIDATING_WEBHOOK_NAME", "koordinator-validating-webhook-configuration"),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::flags::{self, Options, OptionsError, Request};
 
 mod assemble;
 mod servers;
+mod webhooks;
 
 pub use assemble::{Ending, Running, Setup, StartError, start};
 

@@ -40,7 +40,8 @@ pub(crate) struct Step {
     /// Variable, and the JSON pointer of its value in the answer.
     #[serde(default)]
     pub(crate) capture: BTreeMap<String, String>,
-    /// Asks again until these JSON pointers lead to these values; `$code` is the status code.
+    /// Asks again until these JSON pointers lead to these values; `$code` is the status code, `$warnings`
+    /// how many warnings came with it.
     #[serde(default)]
     pub(crate) until: BTreeMap<String, Value>,
     /// Ends a watch after so many events.

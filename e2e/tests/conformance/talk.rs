@@ -80,6 +80,7 @@ impl Talk<'_> {
         let body: Value = serde_json::from_str(&reply.text).unwrap_or_default();
         step.until.iter().all(|(pointer, wanted)| match pointer.as_str() {
             "$code" => *wanted == json!(reply.code),
+            "$warnings" => *wanted == json!(reply.headers.get_all("warning").iter().count()),
             pointer => find(&body, &self.fill(pointer, 0)).unwrap_or(&Value::Null) == wanted,
         })
     }

@@ -1,6 +1,9 @@
 //! Flags and variables with their defaults, and what is said about wrong ones.
 
+use std::path::PathBuf;
+
 use super::*;
+use crate::webhook::settings::Writer;
 
 fn run(line: &str) -> Options {
     run_in(line, &[])
@@ -155,16 +158,16 @@ fn the_environment_describes_the_webhook_server() {
     assert_eq!(plain.port, 9876);
     assert_eq!(plain.namespace, "koordinator-system");
     assert_eq!(plain.cert_dir, PathBuf::from("/tmp/koordinator-webhook-certs"));
-    assert_eq!((plain.host, plain.cert_writer), (None, CertWriter::Secret));
+    assert_eq!((plain.host, plain.writer), (None, Writer::Secret));
     assert_eq!(plain.secret_name, "koordinator-webhook-certs");
     assert_eq!(plain.service_name, "koordinator-webhook-service");
     assert_eq!(plain.mutating_name, "koordinator-mutating-webhook-configuration");
     assert_eq!(plain.validating_name, "koordinator-validating-webhook-configuration");
     let hosted = run_in("", &[("WEBHOOK_HOST", "10.0.0.5"), ("WEBHOOK_PORT", "29876")]).webhook;
     assert_eq!((hosted.host.as_deref(), hosted.port), (Some("10.0.0.5"), 29876));
-    assert_eq!(hosted.cert_writer, CertWriter::Files);
+    assert_eq!(hosted.writer, Writer::Files);
     let both = run_in("", &[("WEBHOOK_HOST", "h"), ("WEBHOOK_CERT_WRITER", "secret")]).webhook;
-    assert_eq!(both.cert_writer, CertWriter::Secret);
+    assert_eq!(both.writer, Writer::Secret);
 }
 
 #[test]
@@ -176,12 +179,8 @@ fn mistakes_are_named() {
             "flag --metrics-addr: \"here\" is not accepted, expected an address such as :8080 or 127.0.0.1:8080, or 0 \
              for none",
         ),
-        ("", ("WEBHOOK_PORT", "https"), "WEBHOOK_PORT=\"https\" is not accepted, expected a port"),
-        (
-            "",
-            ("WEBHOOK_CERT_WRITER", "vault"),
-            "WEBHOOK_CERT_WRITER=\"vault\" is not accepted, expected fs or secret",
-        ),
+        ("", ("WEBHOOK_PORT", "https"), "WEBHOOK_PORT=\"https\": expected a port number"),
+        ("", ("WEBHOOK_CERT_WRITER", "vault"), "WEBHOOK_CERT_WRITER=\"vault\": expected fs or secret"),
         ("extra", ("", ""), "koord-manager takes no arguments, got [\"extra\"]"),
         (
             "--leader-elect-resource-lock=configmaps",

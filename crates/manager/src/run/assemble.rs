@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{client_options, servers};
+use super::{client_options, servers, webhooks};
 use crate::controllers::{self, Ground, Lead};
 use crate::flags::Options;
 use crate::metrics::ManagerMetrics;
@@ -42,6 +42,8 @@ pub enum StartError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Listen(#[from] servers::ListenError),
+    #[error(transparent)]
+    Webhook(#[from] crate::webhook::StartError),
 }
 
 /// How a manager ended.
@@ -104,9 +106,10 @@ pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, Sta
     };
     let health = Arc::new(Health::default());
     add_checks(&health, &ground, &stop);
-    let pages = servers::Pages { health, process, internal };
+    let pages = servers::Pages { health: health.clone(), process, internal };
     let bound = servers::start(&ground.options, &pages, &ground.stop, &ground.tasks).await?;
     start_caches(&ground, workers, source);
+    webhooks::start(&ground, &health).await?;
     let leads = Arc::new(AtomicBool::new(false));
     let life = Life { ground, stop, leads: leads.clone() };
     let task = tokio::spawn(life.live(lease));

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::facts::{Board, Facts, QuotaTrees, Texts, priority_class_facts};
 use super::review::Complaint;
 use super::server::{Complain, FindNamespace};
+use crate::world::ConfigData;
 
 /// Reason of the events on profiles.
 const REASON: &str = "ProfileUnusable";
@@ -33,6 +34,8 @@ pub struct Sources {
     pub priority_classes: Cache<PriorityClass>,
     pub quotas: Cache<ElasticQuota>,
     pub quota_profiles: Cache<ElasticQuotaProfile>,
+    /// slo-controller-config, or nothing.
+    pub config: Cache<ConfigData>,
 }
 
 impl Sources {
@@ -44,6 +47,7 @@ impl Sources {
             self.priority_classes.synced(),
             self.quotas.synced(),
             self.quota_profiles.synced(),
+            self.config.synced(),
         );
         board.change(|facts| Part::ALL.into_iter().for_each(|part| renew(facts, part, self)));
     }
@@ -56,10 +60,12 @@ enum Part {
     Namespaces,
     PriorityClasses,
     QuotaTrees,
+    Config,
 }
 
 impl Part {
-    const ALL: [Part; 4] = [Part::Profiles, Part::Namespaces, Part::PriorityClasses, Part::QuotaTrees];
+    const ALL: [Part; 5] =
+        [Part::Profiles, Part::Namespaces, Part::PriorityClasses, Part::QuotaTrees, Part::Config];
 }
 
 /// Follows all sources until `stop` is cancelled.
@@ -69,6 +75,7 @@ pub async fn follow(board: Arc<Board>, sources: Sources, recorder: Recorder, sto
     let mut classes = sources.priority_classes.subscribe(DELTAS_MAX);
     let mut quotas = sources.quotas.subscribe(DELTAS_MAX);
     let mut quota_profiles = sources.quota_profiles.subscribe(DELTAS_MAX);
+    let mut config = sources.config.subscribe(DELTAS_MAX);
     let mut told = Told::default();
     loop {
         let part = tokio::select! {
@@ -78,6 +85,7 @@ pub async fn follow(board: Arc<Board>, sources: Sources, recorder: Recorder, sto
             true = batch(&mut classes) => Part::PriorityClasses,
             true = batch(&mut quotas) => Part::QuotaTrees,
             true = batch(&mut quota_profiles) => Part::QuotaTrees,
+            true = batch(&mut config) => Part::Config,
             else => return,
         };
         board.change(|facts| renew(facts, part, &sources));
@@ -122,6 +130,10 @@ fn renew(facts: &mut Facts, part: Part, sources: &Sources) {
                 profiles.iter().map(|(_, profile)| &**profile),
             );
             facts.quota_trees = trees.into();
+        }
+        Part::Config => {
+            let found = sources.config.snapshot().into_iter().next();
+            facts.config = found.map(|(_, config)| Arc::new(config.data.clone()));
         }
     }
 }
