@@ -221,7 +221,9 @@ impl Controller for NodeResources {
         });
         feeds.on(&world.topologies, |delta: &Delta<TopologyView>, queue| {
             let woken = match delta {
-                Delta::Added(new) if zones::has_native(&new.zones) => Some(new),
+                Delta::Added(new) if zones::has_native(&new.zones) || new.cpu_basic_info.is_some() => {
+                    Some(new)
+                }
                 Delta::Updated { old, new } if topology_differs(old, new) => Some(new),
                 _ => None,
             };
