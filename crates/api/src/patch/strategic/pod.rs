@@ -54,6 +54,11 @@ const fn keyed(key: &'static str, items: &'static PodShape) -> PodShape {
     PodShape { fields: &[], items: Some(items), merges: true, key }
 }
 
+/// A list that is replaced as a whole.
+const fn list(items: &'static PodShape) -> PodShape {
+    PodShape { fields: &[], items: Some(items), merges: false, key: "" }
+}
+
 /// A list of plain values, each there once.
 const SET: PodShape = PodShape { fields: &[], items: None, merges: true, key: "" };
 
@@ -88,4 +93,12 @@ const STATUS: Fields = &[
     ("hostIPs", keyed("ip", &PLAIN)),
     ("podIPs", keyed("ip", &PLAIN)),
     ("resourceClaimStatuses", keyed("name", &PLAIN)),
+    ("containerStatuses", list(&CONTAINER_STATUS)),
+    ("initContainerStatuses", list(&CONTAINER_STATUS)),
+    ("ephemeralContainerStatuses", list(&CONTAINER_STATUS)),
 ];
+
+static CONTAINER_STATUS: PodShape = object(&[
+    ("allocatedResourcesStatus", keyed("name", &PLAIN)),
+    ("volumeMounts", keyed("mountPath", &PLAIN)),
+]);
