@@ -1,7 +1,7 @@
 //! What a node may lend: batch and mid resources, and what else the manager writes to a Node. Pure. Spec: manager 5 to 11.
 //!
 //! A [`Plugin`] turns [`Input`] into [`Item`]s; they are folded into a [`NodeResource`], laid over a copy of the node,
-//! and [`plan`] says what is worth writing. [`settings`] is the strategy with nothing left open, [`view`] what is kept
+//! and [`mod@plan`] says what is worth writing. [`settings`] is the strategy with nothing left open, [`view`] what is kept
 //! of the objects. A new plugin is one new file and one new row of [`PLUGINS`].
 
 pub mod item;

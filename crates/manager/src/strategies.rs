@@ -1,6 +1,6 @@
 //! The strategies of slo-controller-config as they stand now, kept in step with the ConfigMap. Spec: manager 2, 24.3.
 //!
-//! [`follow`] reads the ConfigMap's cache on every replica; [`tell`] records its faults as events, which only the leader
+//! `Source::follow` reads the ConfigMap's cache on every replica; [`tell`] records its faults as events, which only the leader
 //! does. What a document means is decided in `koord_api::slo`.
 
 use std::collections::BTreeMap;
