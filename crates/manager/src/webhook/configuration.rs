@@ -80,7 +80,7 @@ pub fn keep(
 /// Adds the entries that a list without template may have lost.
 ///
 /// A list that we have kept before lacks those whose gate is off. As installed it has them all, or leaves some out on
-/// purpose; that one is recognised by its placeholder in place of an authority.
+/// purpose; that one is recognised by the empty line that the chart gives it for an authority.
 ///
 /// Differs: upstream takes the reduced list for the template, and the entries are gone (manager 26, DB-36).
 fn complete(side: Side, mut entries: Vec<Value>, settings: &Settings) -> Vec<Value> {
@@ -193,7 +193,7 @@ fn bundle(current: &[Value], ca_cert: &str, now: Timestamp) -> String {
     bundle
 }
 
-/// The certificates that an entry trusts, each as PEM; a placeholder holds none.
+/// The certificates that an entry trusts, each as PEM; what the chart puts there at first holds none.
 fn bundle_of(entry: &Value) -> Vec<String> {
     let text = entry.pointer("/clientConfig/caBundle").and_then(Value::as_str).unwrap_or_default();
     let bytes = STANDARD.decode(text).unwrap_or_default();
