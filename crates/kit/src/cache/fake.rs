@@ -37,6 +37,8 @@ struct State {
     held: Option<Vec<String>>,
     /// Everything asked so far.
     requests: Vec<String>,
+    /// What was there when a list began whose further pages may be asked for, by version.
+    snapshots: BTreeMap<u64, BTreeMap<String, Value>>,
 }
 
 /// What may happen to a request.
@@ -231,19 +233,26 @@ impl State {
         Response::new(BodyExt::boxed_unsync(StreamBody::new(stream)))
     }
 
-    fn list(&self, query: &BTreeMap<String, String>) -> Response<AnswerBody> {
-        let after = query.get("continue").cloned().unwrap_or_default();
+    /// All pages of a list show the moment of the first.
+    fn list(&mut self, query: &BTreeMap<String, String>) -> Response<AnswerBody> {
         let limit = query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(usize::MAX);
+        let token = query.get("continue").and_then(|token| token.split_once('.'));
+        let (version, after) = match token {
+            Some((version, after)) => (version.parse().unwrap(), after),
+            None => (self.version, ""),
+        };
+        let objects = self.snapshots.entry(version).or_insert_with(|| self.objects.clone());
         let rest: Vec<&Value> =
-            self.objects.iter().filter(|(name, _)| **name > after).map(|(_, object)| object).collect();
+            objects.iter().filter(|(name, _)| name.as_str() > after).map(|(_, object)| object).collect();
         let page: Vec<&Value> = rest.iter().copied().take(limit).collect();
         let next = if page.len() < rest.len() {
-            page.last().map(|last| last["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+            page.last()
+                .map(|last| format!("{version}.{}", last["metadata"]["name"].as_str().unwrap_or_default()))
         } else {
             None
         };
-        let version = self.version.to_string();
-        body(200, &json!({"metadata": {"resourceVersion": version, "continue": next}, "items": page}))
+        let metadata = json!({"resourceVersion": version.to_string(), "continue": next});
+        body(200, &json!({"metadata": metadata, "items": page}))
     }
 }
 

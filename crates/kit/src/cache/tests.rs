@@ -390,8 +390,12 @@ async fn take(world: &mut World, step: &Step) {
         Step::Break => server.break_connections(),
         Step::Compact => server.compact(),
         Step::Expire => server.expire_watches(),
-        Step::Repeat(count) => server.repeat(usize::from(*count)),
-        // A bookmark promises that everything before it was sent, so what is held goes first.
+        // Only what was sent can be sent once more, and a bookmark promises that everything before it was: what is
+        // held goes first.
+        Step::Repeat(count) => {
+            server.release(false);
+            server.repeat(usize::from(*count));
+        }
         Step::Bookmark => {
             server.release(false);
             server.bookmark();
