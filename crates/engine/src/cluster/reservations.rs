@@ -171,7 +171,7 @@ impl Reservations {
 
     pub(super) fn attend(&mut self, class: &Arc<Class>, names: &Names) {
         if !self.entries.is_empty() {
-            self.owners.attend(class, &self.entries, names);
+            self.owners.attend(class, ReservationId(self.last), &self.entries, names);
         }
     }
 

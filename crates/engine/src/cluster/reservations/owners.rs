@@ -149,14 +149,14 @@ impl Owners {
         }
     }
 
-    /// Looks at the reservations that came since a class was last looked at.
+    /// Looks at the reservations that came since a class was last looked at; `last` is the newest of them.
     pub(super) fn attend(
         &mut self,
         class: &Arc<Class>,
+        last: ReservationId,
         entries: &BTreeMap<ReservationId, Entry>,
         names: &Names,
     ) {
-        let last = entries.last_key_value().map_or(ReservationId(0), |(id, _)| *id);
         let address = Arc::as_ptr(class).addr();
         if self.memos.get(&address).is_some_and(|memo| memo.seen >= last) {
             return;
