@@ -284,8 +284,10 @@ impl Keeper {
             let is_lost = !known.node.is_empty() && !is_node_there(&known.node);
             known.is_finished() && (is_old || is_lost)
         };
-        let over = self.all().filter(|(_, known)| is_over(known));
-        over.map(|(uid, known)| (known.name.clone(), uid.into())).collect()
+        let over = self.known.iter().filter(|(_, known)| is_over(known));
+        let mut over: Vec<_> = over.map(|(uid, known)| (known.name.clone(), uid.clone())).collect();
+        over.sort_unstable();
+        over
     }
 }
 
