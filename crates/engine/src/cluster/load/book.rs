@@ -17,7 +17,7 @@ use super::super::{Node, Row};
 use super::estimate::PodLoad;
 use super::metric::{Known, Metric};
 use super::settings::{Levels, Limits, Settings};
-use super::sheet::{Line, Sheet, State};
+use super::sheet::{Line, Sheet};
 use crate::number::{nearest, truncated};
 use crate::pod::Pod;
 use crate::time::Time;
@@ -34,6 +34,10 @@ pub struct Book {
     sheet: Sheet,
     /// Whether nodes are told apart by score at all.
     is_scoring: bool,
+    /// The weight of each resource, and whether the scarcest is chosen from it too.
+    meant: Box<[(i64, bool)]>,
+    /// What pods are expected to use that were read before anybody wanted to know.
+    nothing: Box<[i64]>,
     /// When measurements run out, never late; one that is not a row's own any more has no meaning.
     timers: BinaryHeap<Reverse<(Time, Row)>>,
 }
@@ -250,8 +254,32 @@ impl NodeLoad {
         shift(&mut self.prod_in_flight, share.counts_as_prod_in_flight());
     }
 
-    fn limits<'a>(&'a self, settings: &'a Settings) -> &'a Limits {
-        self.limits.as_deref().unwrap_or(&settings.limits)
+    /// The levels for a pod, what is compared with them, and whether they are of percentiles.
+    fn levels<'a>(&'a self, settings: &'a Settings, is_prod: bool) -> (&'a Levels, Source, bool) {
+        let limits = self.limits.as_deref().unwrap_or(&settings.limits);
+        match &limits.aggregated {
+            _ if is_prod && limits.prod.is_on => (&limits.prod, Source::Prod, false),
+            Some((levels, _)) => (levels, self.filters_by, true),
+            None => (&limits.plain, self.filters_by, false),
+        }
+    }
+
+    /// What a pod may add of a resource and is taken for sure; the rest needs a closer look.
+    fn plain_room(&self, usage: &Usage, levels: &Levels, source: Source, resource: usize) -> i64 {
+        let level = levels.percents.get(resource).copied().unwrap_or(0);
+        if self.metric.is_none() || !levels.is_on {
+            return i64::MAX;
+        }
+        if self.is_expired || !self.is_measured || usage.allocatable < 0 {
+            return i64::MIN;
+        }
+        if level == 0 || usage.allocatable == 0 {
+            return i64::MAX;
+        }
+        match level.checked_mul(usage.allocatable) {
+            Some(whole) => (whole / 100).saturating_sub(usage.sum(source, usage.filter_base)),
+            None => i64::MIN,
+        }
     }
 
     /// Makes all sums anew.
@@ -288,6 +316,12 @@ impl NodeLoad {
 }
 
 impl Usage {
+    /// What counts as used, pods in flight included.
+    fn sum(&self, source: Source, base: i64) -> i64 {
+        let (base, in_flight) = self.parts(source, base);
+        base.saturating_add(in_flight)
+    }
+
     /// What counts as measured, and what is in flight beside it.
     fn parts(&self, source: Source, base: i64) -> (i64, i64) {
         match source {
@@ -313,6 +347,8 @@ impl Book {
             rows: (0..rows).map(|_| NodeLoad::new(resources)).collect(),
             sheet: Sheet::new(resources, rows),
             is_scoring: settings.scores(),
+            meant: settings.weights.iter().copied().zip(settings.may_dominate.iter().copied()).collect(),
+            nothing: vec![0; resources].into(),
             settings: settings.clone(),
             timers: BinaryHeap::new(),
         }
@@ -339,25 +375,18 @@ impl Book {
     /// Brings the sheet up to date with a row that has changed.
     fn refresh(&mut self, row: Row) {
         let load = &self.rows[row.index()];
-        let state = State {
-            has_metric: load.metric.is_some(),
-            is_measured: load.is_measured,
-            is_expired: load.is_expired,
-            has_own_limits: load.limits.is_some(),
-        };
-        let lines = load.usage.iter().map(|usage| {
-            let sum = |source: Source, base: i64| {
-                let (base, in_flight) = usage.parts(source, base);
-                base + in_flight
+        let is_scored = self.is_scoring && load.is_measured && !load.is_expired;
+        let (levels, source, _) = load.levels(&self.settings, false);
+        let (prod_levels, prod_source, _) = load.levels(&self.settings, true);
+        for (resource, (line, usage)) in self.sheet.lines_mut(row).iter_mut().zip(&load.usage).enumerate() {
+            *line = Line {
+                whole: if is_scored { usage.allocatable } else { 0 },
+                used: usage.sum(load.scores_by, usage.score_base),
+                prod_used: usage.sum(Source::Prod, 0),
+                room: load.plain_room(usage, levels, source, resource),
+                prod_room: load.plain_room(usage, prod_levels, prod_source, resource),
             };
-            Line {
-                allocatable: usage.allocatable,
-                filtered: sum(load.filters_by, usage.filter_base),
-                scored: sum(load.scores_by, usage.score_base),
-                prod: sum(Source::Prod, 0),
-            }
-        });
-        self.sheet.set(row, state, lines);
+        }
     }
 
     pub(super) fn has_metric(&self, row: Row) -> bool {
@@ -487,32 +516,18 @@ impl Book {
 
     /// Whether a node plainly takes a pod, seen at a glance; where not, `refusal` tells.
     fn is_at_ease(&self, pod: &PodLoad, row: Row) -> bool {
-        let Some(state) = self.sheet.state(row) else { return true };
-        let limits = &self.settings.limits;
-        let is_prod = pod.is_prod() && limits.prod.is_on;
-        let levels = match &limits.aggregated {
-            _ if is_prod => &limits.prod,
-            Some((levels, _)) => levels,
-            None => &limits.plain,
-        };
-        if !state.has_metric || (!levels.is_on && !state.has_own_limits) {
-            return true;
+        let incoming = self.amounts(pod).iter();
+        let lines = self.sheet.lines(row).iter();
+        match pod.is_prod() {
+            true => lines.zip(incoming).all(|(line, incoming)| *incoming <= line.prod_room),
+            false => lines.zip(incoming).all(|(line, incoming)| *incoming <= line.room),
         }
-        if state.has_own_limits || state.is_expired || !state.is_measured {
-            return false;
-        }
-        let estimate = pod.amounts(self.number);
-        if estimate.len() != levels.percents.len() {
-            return false;
-        }
-        // Most nodes are well below, and that is seen without a quotient.
-        self.sheet.lines(row).iter().zip(&levels.percents).zip(estimate).all(|((line, level), incoming)| {
-            let used = if is_prod { line.prod } else { line.filtered } + incoming;
-            let parts = used.checked_mul(100).zip(level.checked_mul(line.allocatable));
-            *level == 0
-                || line.allocatable == 0
-                || line.allocatable > 0 && parts.is_some_and(|(used, level)| used <= level)
-        })
+    }
+
+    /// What a pod is expected to use, one amount for each resource.
+    fn amounts<'a>(&'a self, pod: &'a PodLoad) -> &'a [i64] {
+        let amounts = pod.amounts(self.number);
+        if amounts.len() == self.nothing.len() { amounts } else { &self.nothing }
     }
 
     /// Why the node does not take a pod, if it does not. Spec: B4.
@@ -521,12 +536,7 @@ impl Book {
             return None;
         }
         let load = self.rows.get(row.index())?;
-        let limits = load.limits(&self.settings);
-        let (levels, source, is_aggregated) = match &limits.aggregated {
-            _ if pod.is_prod() && limits.prod.is_on => (&limits.prod, Source::Prod, false),
-            Some((levels, _)) => (levels, load.filters_by, true),
-            None => (&limits.plain, load.filters_by, false),
-        };
+        let (levels, source, is_aggregated) = load.levels(&self.settings, pod.is_prod());
         let metric = load.metric.as_ref().filter(|_| levels.is_on)?;
         if self.settings.filters_expired && load.is_expired {
             let refusal = Refusal::Expired { measured: metric.updated };
@@ -547,7 +557,8 @@ impl Book {
         limited.find_map(|(resource, (usage, threshold))| {
             let (base, in_flight) = usage.parts(source, usage.filter_base);
             let incoming = estimate.get(resource).copied().unwrap_or(0);
-            let expected = percent(base + in_flight + incoming, usage.allocatable);
+            let expected =
+                percent(base.saturating_add(in_flight).saturating_add(incoming), usage.allocatable);
             (expected > *threshold).then_some(Excess {
                 resource,
                 is_aggregated: false,
@@ -571,21 +582,15 @@ impl Book {
     /// 100 for an idle node, 0 for a busy one and for one that nobody knows of. Spec: B5.
     pub fn score(&self, pod: &PodLoad, row: Row) -> i64 {
         let settings = &*self.settings;
-        let state = self.sheet.state(row).unwrap_or_default();
-        if state.is_expired || !state.is_measured || !self.is_scoring {
-            return 0;
-        }
         let is_prod = settings.scores_prod && pod.is_prod();
-        let estimate = pod.amounts(self.number);
         let (mut sum, mut weights, mut least) = (0, settings.dominant_weight, 100);
-        let meant = settings.weights.iter().zip(&settings.may_dominate);
-        for (resource, (line, (weight, may_dominate))) in self.sheet.lines(row).iter().zip(meant).enumerate()
-        {
+        let lines = self.sheet.lines(row).iter().zip(self.amounts(pod));
+        for ((line, incoming), (weight, may_dominate)) in lines.zip(&self.meant) {
             if *weight == 0 && !may_dominate {
                 continue;
             }
-            let used = if is_prod { line.prod } else { line.scored };
-            let score = least_used(used + estimate.get(resource).copied().unwrap_or(0), line.allocatable);
+            let used = if is_prod { line.prod_used } else { line.used };
+            let score = least_used(used.saturating_add(*incoming), line.whole);
             sum += weight * score;
             weights += weight;
             least = if *may_dominate { least.min(score) } else { least };

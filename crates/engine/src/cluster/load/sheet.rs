@@ -6,54 +6,44 @@ use super::super::Row;
 #[derive(Debug)]
 pub(super) struct Sheet {
     resources: usize,
-    states: Vec<State>,
     lines: Vec<Line>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct State {
-    pub(super) has_metric: bool,
-    /// The metric tells of the node itself.
-    pub(super) is_measured: bool,
-    pub(super) is_expired: bool,
-    pub(super) has_own_limits: bool,
-}
-
-/// One resource of one node: what there is, and what counts as used, pods in flight included.
+/// One resource of one node, pods in flight included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
-    pub(super) allocatable: i64,
-    pub(super) filtered: i64,
-    pub(super) scored: i64,
-    pub(super) prod: i64,
+    /// What scores are parts of; nothing where nobody knows what is used.
+    pub(super) whole: i64,
+    /// What scores count as used: of all pods, and of prod pods alone.
+    pub(super) used: i64,
+    pub(super) prod_used: i64,
+    /// What a pod may add and the node is still plainly below its level: any pod, and a prod pod where these have levels
+    /// of their own.
+    pub(super) room: i64,
+    pub(super) prod_room: i64,
 }
 
 impl Sheet {
     pub(super) fn new(resources: usize, rows: usize) -> Sheet {
-        Sheet {
-            resources,
-            states: vec![State::default(); rows],
-            lines: vec![Line::default(); rows * resources],
-        }
+        let mut sheet = Sheet { resources, lines: Vec::new() };
+        (0..rows).for_each(|_| sheet.grow());
+        sheet
     }
 
+    /// A row of which nothing is known: it takes every pod.
     pub(super) fn grow(&mut self) {
-        self.states.push(State::default());
-        self.lines.resize(self.lines.len() + self.resources, Line::default());
+        let unknown = Line { room: i64::MAX, prod_room: i64::MAX, ..Line::default() };
+        self.lines.resize(self.lines.len() + self.resources, unknown);
     }
 
-    pub(super) fn state(&self, row: Row) -> Option<State> {
-        self.states.get(row.index()).copied()
-    }
-
+    /// Those of a row, one for each resource; none for rows that are not there.
     pub(super) fn lines(&self, row: Row) -> &[Line] {
         let start = row.index() * self.resources;
         self.lines.get(start..start + self.resources).unwrap_or_default()
     }
 
-    pub(super) fn set(&mut self, row: Row, state: State, lines: impl Iterator<Item = Line>) {
-        self.states[row.index()] = state;
+    pub(super) fn lines_mut(&mut self, row: Row) -> &mut [Line] {
         let start = row.index() * self.resources;
-        self.lines[start..start + self.resources].iter_mut().zip(lines).for_each(|(old, new)| *old = new);
+        self.lines.get_mut(start..start + self.resources).unwrap_or_default()
     }
 }
