@@ -13,6 +13,7 @@ pub mod wish;
 pub mod cpu_suppress;
 
 // What follows from a pod and the rules of its node.
+pub mod hooks;
 
 #[cfg(test)]
 mod sketch;

@@ -1,0 +1,18 @@
+//! What follows from a pod and the rules of its node, whoever asks: the runtime, the proxy or the reconciler.
+//!
+//! One file for each plugin; none knows how its values reach the kernel. Spec: koordlet-enforce 15.
+
+pub mod cpu_normalization;
+
+use super::snapshot::Pod;
+use super::wish::{Cause, File, Place, Value, Wish};
+
+/// A number that a plugin wants in a file.
+fn number(place: Place, file: File, value: i64) -> Wish {
+    Wish { place, file, value: Value::Number(value), cause: Cause::RuntimeHook }
+}
+
+/// The groups of a pod's containers that exist.
+fn container_places(pod: &Pod) -> impl Iterator<Item = Place> + '_ {
+    pod.containers.iter().filter_map(|container| container.place(pod))
+}
