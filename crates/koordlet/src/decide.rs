@@ -10,6 +10,7 @@ pub mod snapshot;
 pub mod wish;
 
 // Strategies that follow the load, once a second.
+pub mod cpu_burst;
 pub mod cpu_suppress;
 
 // What follows from a pod and the rules of its node.
