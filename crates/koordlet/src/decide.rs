@@ -12,6 +12,7 @@ pub mod wish;
 // Strategies that follow the load, once a second.
 pub mod cpu_burst;
 pub mod cpu_suppress;
+pub mod evict;
 
 // What follows from a pod and the rules of its node.
 pub mod hooks;
