@@ -11,6 +11,7 @@ pub mod wish;
 
 // Strategies that follow the load, once a second.
 pub mod cpu_burst;
+pub mod cpu_evict;
 pub mod cpu_suppress;
 pub mod evict;
 
