@@ -14,6 +14,7 @@ pub mod cpu_burst;
 pub mod cpu_evict;
 pub mod cpu_suppress;
 pub mod evict;
+pub mod memory_evict;
 
 // What follows from a pod and the rules of its node.
 pub mod hooks;
