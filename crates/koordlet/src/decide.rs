@@ -15,6 +15,7 @@ pub mod cpu_evict;
 pub mod cpu_suppress;
 pub mod evict;
 pub mod memory_evict;
+pub mod memory_qos;
 
 // What follows from a pod and the rules of its node.
 pub mod hooks;
