@@ -10,6 +10,7 @@ pub mod snapshot;
 pub mod wish;
 
 // Strategies that follow the load, once a second.
+pub mod blkio;
 pub mod cpu_burst;
 pub mod cpu_evict;
 pub mod cpu_suppress;
