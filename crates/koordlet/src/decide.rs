@@ -17,6 +17,7 @@ pub mod cpu_suppress;
 pub mod evict;
 pub mod memory_evict;
 pub mod memory_qos;
+pub mod resctrl;
 pub mod system_config;
 
 // What follows from a pod and the rules of its node.
