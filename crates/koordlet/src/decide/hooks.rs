@@ -3,6 +3,7 @@
 //! One file for each plugin; none knows how its values reach the kernel. Spec: koordlet-enforce 15.
 
 pub mod cpu_normalization;
+pub mod group_identity;
 
 use super::snapshot::Pod;
 use super::wish::{Cause, File, Place, Value, Wish};
