@@ -3,7 +3,9 @@
 //! One file for each plugin; none knows how its values reach the kernel. Spec: koordlet-enforce 15.
 
 pub mod cpu_normalization;
+pub mod cpuset;
 pub mod group_identity;
+pub mod share_pools;
 
 use super::snapshot::Pod;
 use super::wish::{Cause, File, Place, Value, Wish};
