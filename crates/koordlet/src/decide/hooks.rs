@@ -3,6 +3,7 @@
 //! One file for each plugin; none knows how its values reach the kernel. Spec: koordlet-enforce 15.
 
 pub mod batch_resource;
+pub mod core_sched;
 pub mod cpu_normalization;
 pub mod cpuset;
 pub mod group_identity;
