@@ -8,6 +8,8 @@ pub mod cpu_normalization;
 pub mod cpuset;
 pub mod group_identity;
 pub mod share_pools;
+pub mod tc;
+pub mod terway;
 
 use super::snapshot::Pod;
 use super::wish::{Cause, File, Place, Value, Wish};
