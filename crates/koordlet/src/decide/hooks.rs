@@ -7,6 +7,7 @@ pub mod core_sched;
 pub mod cpu_normalization;
 pub mod cpuset;
 pub mod group_identity;
+pub mod pod_resctrl;
 pub mod share_pools;
 pub mod tc;
 pub mod terway;
