@@ -10,6 +10,7 @@ pub mod gpu;
 pub mod group_identity;
 pub mod oom_score;
 pub mod pod_resctrl;
+pub mod rdma;
 pub mod share_pools;
 pub mod tc;
 pub mod terway;
