@@ -7,6 +7,8 @@ pub mod cpuset;
 pub mod pick;
 pub mod quota;
 
+use std::collections::BTreeSet;
+
 use koord_api::cpuset::CpuSet;
 use koord_api::crd::node_slo::{
     CgroupBase, CpuSuppressPolicy, HostApplicationSpec, ResourceThresholdStrategy,
@@ -229,9 +231,10 @@ pub fn budget(sample: &Sample<'_>, strategy: &ResourceThresholdStrategy) -> Resu
 /// What pods use that are not known to be best-effort. Summed as they come, not as a difference, so that
 /// nothing is lost by rounding.
 fn ls_used(sample: &Sample<'_>) -> f64 {
-    let is_best_effort =
-        |uid: &str| sample.pods.iter().any(|pod| *pod.id.uid == *uid && pod.is_best_effort());
-    sample.usage.pods.iter().filter(|(uid, _)| !is_best_effort(uid)).map(|(_, cores)| cores).sum()
+    let best_effort: BTreeSet<&str> =
+        sample.pods.iter().filter(|pod| pod.is_best_effort()).map(|pod| &*pod.id.uid).collect();
+    let others = sample.usage.pods.iter().filter(|(uid, _)| !best_effort.contains(&***uid));
+    others.map(|(_, cores)| cores).sum()
 }
 
 fn used(usage: &CpuUsage, pod: &Pod) -> Option<f64> {

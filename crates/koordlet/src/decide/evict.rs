@@ -49,6 +49,17 @@ impl Trigger {
         format!("trigger by koordlet feature {}, kill pod: {}", self.gate(), pod.name)
     }
 
+    /// The event on a pod that was evicted, or was not for the reason given: its reason and its message.
+    pub fn event(self, pod: &Pod, error: Option<&str>) -> (&'static str, String) {
+        let Pod { namespace, name, .. } = pod;
+        let message =
+            format!("evict Pod:{namespace}/{name}, reason: {REASON}, message: {}", self.message(pod));
+        match error {
+            None => ("evictPodSuccess", message),
+            Some(error) => ("evictPodFail", format!("{message}, error {error}")),
+        }
+    }
+
     /// Whether the pod lets this feature evict it.
     pub fn is_allowed_by(self, pod: &Pod) -> bool {
         pod.eviction_policy.as_ref().is_none_or(|policy| policy.allows(self.gate()))

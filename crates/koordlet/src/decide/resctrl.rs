@@ -39,6 +39,13 @@ impl Vendor {
     }
 }
 
+/// Whether the CPU can do both, by the flags in `/proc/cpuinfo`.
+pub fn is_supported(cpuinfo: &str) -> bool {
+    let flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
+    let words: BTreeSet<&str> = flags.flat_map(str::split_whitespace).collect();
+    words.contains("cat_l3") && words.contains("mba")
+}
+
 /// What the kernel says about resctrl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {

@@ -19,6 +19,19 @@ pub struct Wish {
     pub cause: Cause,
 }
 
+impl Wish {
+    /// What the audit log says about the write.
+    pub fn audit_message(&self) -> String {
+        let value = &self.value;
+        match (self.cause, self.file) {
+            (Cause::CpuSuppress, File::CpusetCpus) => format!("update BE group to cpuset: {value}"),
+            (Cause::CpuSuppress, File::CpuCfsQuota) => format!("update BE group to cfs_quota: {value}"),
+            (Cause::QuotaRecovery, _) => format!("recover bestEffort cfsQuota, isUpdated {value}"),
+            (_, file) => format!("update {} to {value}", file.name()),
+        }
+    }
+}
+
 /// Where a pod's cgroup lies: kubelet sorts pods by their Kubernetes QoS.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodId {
@@ -263,6 +276,48 @@ mod tests {
     fn names_are_unique() {
         let names: std::collections::BTreeSet<&str> = File::ALL.iter().map(|file| file.name()).collect();
         assert_eq!(names.len(), File::ALL.len());
+    }
+
+    #[test]
+    fn audit_messages() {
+        let place = Place::Kube(KubeQos::BestEffort);
+        let message = |file, value, cause| {
+            let wish = Wish { place: place.clone(), file, value, cause };
+            (wish.cause.reason(), wish.audit_message())
+        };
+        let cpus = Value::Cpus(CpuSet::range(0..=3));
+        for (file, value, cause, reason, want) in [
+            (
+                File::CpusetCpus,
+                cpus,
+                Cause::CpuSuppress,
+                "AdjustBEByNodeCPUUsage",
+                "update BE group to cpuset: 0-3",
+            ),
+            (
+                File::CpuCfsQuota,
+                Value::Number(2000),
+                Cause::CpuSuppress,
+                "AdjustBEByNodeCPUUsage",
+                "update BE group to cfs_quota: 2000",
+            ),
+            (
+                File::CpuCfsQuota,
+                Value::Number(-1),
+                Cause::QuotaRecovery,
+                "suppressBECPU",
+                "recover bestEffort cfsQuota, isUpdated -1",
+            ),
+            (
+                File::MemoryMin,
+                Value::Number(0),
+                Cause::MemoryQos,
+                "cgroup reconcile",
+                "update memory.min to 0",
+            ),
+        ] {
+            assert_eq!(message(file, value, cause), (reason, want.to_string()));
+        }
     }
 
     #[test]

@@ -76,6 +76,15 @@ pub struct Window {
     pub seconds: i64,
 }
 
+/// What best-effort pods could really use, in milli-cores: the smallest of their CPU sets, and their quota.
+pub fn real_limit_milli(cpus: impl Iterator<Item = usize>, quota: i64, period: i64) -> i64 {
+    let by_cpus = cpus.min().map_or(0, |count| i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(1000));
+    match (quota, period) {
+        (1.., 1..) => by_cpus.min(quota.saturating_mul(1000) / period),
+        _ => by_cpus,
+    }
+}
+
 /// How much is freed, or why nothing is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {

@@ -88,6 +88,15 @@ fn windows() {
 }
 
 #[test]
+fn what_can_really_be_used() {
+    let limit = |cpus: &[usize], quota| satisfaction::real_limit_milli(cpus.iter().copied(), quota, 100_000);
+    assert_eq!(limit(&[16, 16, 4], -1), 4000);
+    assert_eq!(limit(&[16], 250_000), 2500);
+    assert_eq!(limit(&[2], 250_000), 2000);
+    assert_eq!(limit(&[], -1), 0);
+}
+
+#[test]
 fn bad_configurations() {
     let error = |lower, upper| Config::new(&strategy(lower, upper)).unwrap_err().to_string();
     assert_eq!(Config::new(&ResourceThresholdStrategy::default()), Err(ConfigError::Missing),);

@@ -69,7 +69,12 @@ fn tasks() {
 #[test]
 fn messages() {
     let pods = abc();
-    assert_eq!(Trigger::BeCpu.message(&pods[0]), "trigger by koordlet feature BECPUEvict, kill pod: a");
+    let message = "trigger by koordlet feature BECPUEvict, kill pod: a";
+    assert_eq!(Trigger::BeCpu.message(&pods[0]), message);
+    let text = format!("evict Pod:default/a, reason: evicted, message: {message}");
+    assert_eq!(Trigger::BeCpu.event(&pods[0], None), ("evictPodSuccess", text.clone()));
+    let failed = Trigger::BeCpu.event(&pods[0], Some("too many requests"));
+    assert_eq!(failed, ("evictPodFail", format!("{text}, error too many requests")));
 }
 
 #[test]

@@ -41,6 +41,12 @@ fn bandwidths() {
     assert_eq!(refused, [true, true], "koordlet-enforce#18.181");
 }
 
+#[test]
+fn support() {
+    assert!(is_supported("vendor_id : x\nflags\t\t: fpu cat_l3 cdp_l3 mba\n"));
+    assert!(!is_supported("flags : fpu cat_l3 mbax\nbugs : mba\n"));
+}
+
 fn platform(vendor: Vendor, cbm: u32, ids: &[u32]) -> Platform {
     Platform { vendor, cbm, cache_ids: ids.to_vec(), cache_count: ids.len() }
 }
