@@ -3,7 +3,7 @@
 use koord_api::crd::node_slo::{CpuPolicy, HostApplicationSpec, ResourceQos, ResourceQosStrategy};
 use koord_api::qos::{KubeQos, Qos};
 
-use super::{container_places, number};
+use super::number;
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::{Cause, File, Place, Value, Wish};
 
@@ -115,12 +115,13 @@ pub struct Dangling {
     pub containers: Vec<Place>,
 }
 
-/// All that a changed rule means: classes, pods and their containers, host applications, then what is left on
-/// disk. Pods' own annotations are looked at when pods are reconciled, not here.
+/// All that a changed rule means: classes, pods and the groups below them on disk, host applications, then what
+/// is left on disk. Pods' own annotations are looked at when pods are reconciled, not here.
 pub fn rule_changed(
     rule: &Rule,
     kernel: Switches,
     pods: &[Pod],
+    below: impl Fn(&Pod) -> Vec<Place>,
     applications: &[HostApplicationSpec],
     dangling: &[Dangling],
 ) -> Vec<Wish> {
@@ -133,7 +134,7 @@ pub fn rule_changed(
     for pod in pods {
         let value = rule.of_qos(pod.qos, pod.id.kube_qos);
         wishes.push(bvt(pod.place(), value));
-        wishes.extend(container_places(pod).map(|place| bvt(place, value)));
+        wishes.extend(below(pod).into_iter().map(|place| bvt(place, value)));
     }
     let apps = applications.iter();
     wishes.extend(apps.map(|app| bvt(Place::of_application(app), rule.of_application(app))));
@@ -219,7 +220,7 @@ mod tests {
         let pods = [pod("p").qos("LS").read()];
         let written = |group_identity| {
             let kernel = Switches { group_identity, core_sched: None };
-            let all = rule_changed(&off, kernel, &pods, &[], &[]);
+            let all = rule_changed(&off, kernel, &pods, |_| Vec::new(), &[], &[]);
             let own = pod_wish(&off, kernel, &pods[0]).unwrap();
             all.into_iter().chain(own).map(|wish| wish.value.to_string()).collect::<Vec<_>>()
         };
@@ -236,7 +237,8 @@ mod tests {
         let left =
             Dangling { kube_qos: KubeQos::BestEffort, pod: dir("pod-x"), containers: vec![dir("pod-x/c")] };
         let kernel = Switches { group_identity: Some(false), core_sched: Some(true) };
-        let wishes = rule_changed(&rule(true, true, true), kernel, &pods, &[], &[left]);
+        let containers = |pod: &Pod| pod.containers.iter().filter_map(|c| c.place(pod)).collect();
+        let wishes = rule_changed(&rule(true, true, true), kernel, &pods, containers, &[], &[left]);
         let told: Vec<(&Place, String)> =
             wishes.iter().map(|wish| (&wish.place, format!("{} {}", wish.file.name(), wish.value))).collect();
         let bvt = |value: i64| format!("cpu.bvt_warp_ns {value}");
