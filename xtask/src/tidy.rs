@@ -22,6 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("koord-testkit", &[]),
     ("koord-scheduler", &["koord-api", "koord-engine", "koord-kit"]),
     ("koord-manager", &["koord-api", "koord-kit"]),
+    ("koordlet", &["koord-api", "koord-kit", "koord-linux"]),
     ("koord-sandbox", &["koord-api", "koord-kit"]),
     (
         "koord",
@@ -49,8 +50,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("xtask", &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox"]),
 ];
-/// Crates without I/O, clock, environment or async.
-const PURE: &[&str] = &["crates/api", "crates/engine"];
+/// Crates, or parts of them, without I/O, clock, environment or async.
+const PURE: &[&str] = &["crates/api", "crates/engine", "crates/koordlet/src/decide"];
 /// What a pure crate may not depend on.
 const IMPURE_CRATES: &[&str] = &["tokio", "kube", "hyper", "futures", "tracing-subscriber"];
 /// What a pure crate may not call.

@@ -1,0 +1,294 @@
+//! CPU burst: time that containers may save up in the kernel, and quotas raised while they are throttled.
+//!
+//! `node_state` says whether there is CPU to spare, `bucket` how long a container may use it, `quota` how far.
+//! A container's burst and quota are decided together, because mainline kernels refuse a burst above the
+//! quota. Spec: koordlet-enforce 6.
+
+pub mod bucket;
+pub mod quota;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use koord_api::annotation::ratio::Ratio;
+use koord_api::crd::node_slo::{CpuBurstPolicy, CpuBurstStrategy};
+use koord_api::keys::resource::CPU;
+use koord_api::number::nearest;
+use koord_api::qos::Qos;
+
+use super::convert::{self, CFS_PERIOD_US, CFS_QUOTA_MIN_US};
+use super::hooks::cpu_normalization;
+use super::snapshot::{Container, CpuUsage, Pod, milli};
+use super::wish::{Batch, Cause, File, Place, Value, Wish};
+use bucket::Buckets;
+use quota::Operation;
+
+/// Everything one cycle looks at, taken at one instant.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    pub pods: &'a [Pod],
+    /// Averages over the last seconds.
+    pub usage: &'a CpuUsage,
+    /// CPUs of the node; none before they were counted.
+    pub processors: Option<usize>,
+    pub groups: &'a BTreeMap<Place, GroupSample>,
+    /// How much faster this node's CPU is, when CPU normalization is on.
+    pub normalization: Option<Ratio>,
+    /// Quotas of pinned pods are taken off by the cpuset hook, and not our business.
+    pub is_pinned_quota_unset: bool,
+    pub kernel: Kernel,
+}
+
+/// What is known of a pod's or container's group.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GroupSample {
+    /// None when it cannot be read; -1 is no limit.
+    pub quota: Option<i64>,
+    /// Cores used in the last second.
+    pub used: Option<f64>,
+    /// Share of periods that were throttled.
+    pub throttled: Option<f64>,
+}
+
+/// What the kernel takes as burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The largest burst, in microseconds.
+    pub burst_max: i64,
+    /// Mainline: a burst above the quota is refused.
+    pub is_burst_within_quota: bool,
+}
+
+/// What a cycle wants and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub node: NodeLoad,
+    pub containers: Vec<ContainerBurst>,
+    pub batches: Vec<Batch>,
+}
+
+/// What was decided for one container, with its numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerBurst {
+    pub pod: usize,
+    pub container: usize,
+    /// Microseconds; none when the kernel would not take it.
+    pub burst: Option<i64>,
+    pub quota: Option<quota::Move>,
+}
+
+/// One cycle. `luck` fills new buckets: a number from 0 to below 0.5 each time it is asked.
+pub fn plan(
+    now: Duration,
+    sample: &Sample<'_>,
+    strategy: &CpuBurstStrategy,
+    buckets: &mut Buckets,
+    luck: &mut dyn FnMut() -> f64,
+) -> Plan {
+    let node = node_load(sample, strategy);
+    let mut plan = Plan { node, containers: Vec::new(), batches: Vec::new() };
+    for (index, pod) in sample.pods.iter().enumerate() {
+        let is_handled = pod.is_active() && !matches!(pod.qos, Some(Qos::Lse | Qos::Lsr | Qos::Be));
+        if !is_handled {
+            continue;
+        }
+        let own = match &pod.cpu_burst {
+            Ok(Some(own)) => &own.over(strategy),
+            _ => strategy,
+        };
+        let mut turn = Turn { now, sample, strategy: own, state: node.state, pod, buckets: &mut *buckets };
+        let containers = turn.containers(luck);
+        turn.batches(&containers, &mut plan.batches);
+        plan.containers.extend(containers.into_iter().map(|c| ContainerBurst { pod: index, ..c }));
+    }
+    buckets.sweep(now);
+    plan
+}
+
+/// One pod's part of a cycle.
+struct Turn<'a> {
+    now: Duration,
+    sample: &'a Sample<'a>,
+    strategy: &'a CpuBurstStrategy,
+    state: NodeState,
+    pod: &'a Pod,
+    buckets: &'a mut Buckets,
+}
+
+impl Turn<'_> {
+    fn containers(&mut self, luck: &mut dyn FnMut() -> f64) -> Vec<ContainerBurst> {
+        let pod = self.pod;
+        let mut out = Vec::new();
+        for (index, container) in pod.containers.iter().enumerate() {
+            let Some(place) = container.place(pod) else { continue };
+            let group = self.sample.groups.get(&place).copied().unwrap_or_default();
+            let quota = self.quota_move(container, &group, luck);
+            let effective = quota.as_ref().map_or(group.quota, |quota| Some(quota.target));
+            let burst = self.within_kernel(kernel_burst(container, self.strategy), effective);
+            out.push(ContainerBurst { pod: 0, container: index, burst, quota });
+        }
+        out
+    }
+
+    /// None when the container has no quota to move, or none that can be read.
+    fn quota_move(
+        &mut self,
+        container: &Container,
+        group: &GroupSample,
+        luck: &mut dyn FnMut() -> f64,
+    ) -> Option<quota::Move> {
+        let limit_milli = milli(&container.limits, CPU).filter(|limit| *limit > 0)?;
+        let id = container.id.clone().filter(|_| container.is_running)?;
+        // Differs: a pinned pod's quota is left to the cpuset hook, which takes it off (item 28).
+        if self.sample.is_pinned_quota_unset && self.pod.is_pinned() {
+            return None;
+        }
+        let limit = nearest(limit_milli) / 1000.0;
+        let used = group.used.unwrap_or(limit);
+        let is_allowed = self.buckets.ask(&id, self.now, self.strategy, used / limit * 100.0, luck);
+        // Differs: the base is what CPU normalization makes of the limit, so that the two agree (item 28).
+        let ratio = self.sample.normalization.filter(|_| cpu_normalization::applies(self.pod));
+        let base = convert::scaled_quota(convert::quota(limit_milli), ratio);
+        let wish = Operation::wanted(self.strategy, is_allowed, group.throttled);
+        Some(quota::Move::new(base, self.strategy, group.quota?, wish, self.state))
+    }
+
+    /// The burst that the kernel takes beside a quota.
+    fn within_kernel(&self, burst: i64, quota: Option<i64>) -> Option<i64> {
+        let kernel = self.sample.kernel;
+        let burst = match quota {
+            Some(quota) if kernel.is_burst_within_quota && quota > 0 => burst.min(quota),
+            _ => burst,
+        };
+        (0..=kernel.burst_max).contains(&burst).then_some(burst)
+    }
+
+    /// Bursts that must shrink before quotas do, then quotas, then the other bursts.
+    fn batches(&self, containers: &[ContainerBurst], out: &mut Vec<Batch>) {
+        let mut pod_quota = self.sample.groups.get(&self.pod.place()).and_then(|group| group.quota);
+        let first_pod_quota = pod_quota;
+        let mut lowest = pod_quota;
+        let mut quotas = Vec::new();
+        for container in containers {
+            let Some(wanted) = container.quota.as_ref().filter(|quota| quota.target != quota.before) else {
+                continue;
+            };
+            let delta = wanted.delta();
+            let own = self.wish(container, File::CpuCfsQuota, wanted.target);
+            let moved = |quota: i64| quota.saturating_add(delta).max(CFS_QUOTA_MIN_US);
+            let pods = pod_quota.filter(|quota| *quota > 0 && delta != 0).map(moved);
+            pod_quota = pods.or(pod_quota);
+            lowest = lowest.min(pod_quota);
+            let pods = pods.map(|quota| self.pod_wish(File::CpuCfsQuota, quota, Cause::QuotaBurst));
+            let chain = if delta > 0 {
+                pods.into_iter().chain(own).collect()
+            } else {
+                own.into_iter().chain(pods).collect()
+            };
+            quotas.push(Batch::Chain(chain));
+        }
+        // Any quota is less than none.
+        let is_shrinking = |c: &&ContainerBurst| {
+            c.quota.as_ref().is_some_and(|quota| quota.before < 0 || quota.target < quota.before)
+        };
+        let (early, late): (Vec<&ContainerBurst>, Vec<_>) = containers.iter().partition(is_shrinking);
+        let write = |c: &&ContainerBurst| self.wish(c, File::CpuCfsBurst, c.burst?);
+        // A quota that dips on its way, even if it ends higher, needs a burst that fits below the dip.
+        let is_pod_shrinking = lowest < first_pod_quota;
+        let sum = self.pod_burst(containers, if is_pod_shrinking { lowest } else { pod_quota });
+        let pod_burst = sum.map(|burst| self.pod_wish(File::CpuCfsBurst, burst, Cause::CpuBurst));
+        let (before, after) = if is_pod_shrinking { (pod_burst, None) } else { (None, pod_burst) };
+        let early: Vec<Wish> = early.iter().filter_map(write).chain(before).collect();
+        let late: Vec<Wish> = late.iter().filter_map(write).chain(after).collect();
+        out.extend(Some(early).filter(|wishes| !wishes.is_empty()).map(Batch::Each));
+        out.append(&mut quotas);
+        out.extend(Some(late).filter(|wishes| !wishes.is_empty()).map(Batch::Each));
+    }
+
+    /// The sum over containers of what they should have; none without containers or when it is too large.
+    fn pod_burst(&self, containers: &[ContainerBurst], pod_quota: Option<i64>) -> Option<i64> {
+        let bursts = containers.iter().map(|c| match self.sample.kernel.is_burst_within_quota {
+            true => c.burst.unwrap_or(0),
+            false => kernel_burst(&self.pod.containers[c.container], self.strategy),
+        });
+        let sum = bursts.fold(0, i64::saturating_add);
+        (!containers.is_empty()).then_some(sum).and_then(|sum| self.within_kernel(sum, pod_quota))
+    }
+
+    fn wish(&self, burst: &ContainerBurst, file: File, value: i64) -> Option<Wish> {
+        let place = self.pod.containers.get(burst.container)?.place(self.pod)?;
+        let cause = if file == File::CpuCfsQuota { Cause::QuotaBurst } else { Cause::CpuBurst };
+        Some(Wish { place, file, value: Value::Number(value), cause })
+    }
+
+    fn pod_wish(&self, file: File, value: i64, cause: Cause) -> Wish {
+        Wish { place: self.pod.place(), file, value: Value::Number(value), cause }
+    }
+}
+
+/// Time that a container may save up, in microseconds. Spec: koordlet-enforce 6.2.
+pub fn kernel_burst(container: &Container, strategy: &CpuBurstStrategy) -> i64 {
+    let is_on = matches!(strategy.policy, Some(CpuBurstPolicy::Auto | CpuBurstPolicy::CpuBurstOnly));
+    match milli(&container.limits, CPU) {
+        Some(limit) if is_on && limit > 0 => {
+            let percent = i128::from(strategy.cpu_burst_percent.unwrap_or(0));
+            let burst = i128::from(limit) * percent * i128::from(CFS_PERIOD_US) / 100_000;
+            i64::try_from(burst).unwrap_or(i64::MAX)
+        }
+        _ => 0,
+    }
+}
+
+/// How full the CPUs are that containers may burst into.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NodeLoad {
+    pub state: NodeState,
+    /// Cores that are not pinned by LSE and LSR pods.
+    pub pool_total: f64,
+    /// Used of them, by the system too.
+    pub pool_used: f64,
+    pub threshold_percent: i64,
+}
+
+/// Whether there is CPU to spare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    Idle,
+    /// Nearly full: nothing is raised.
+    Cooling,
+    /// Full: everything is lowered.
+    Overload,
+    /// Without samples nothing is raised.
+    Unknown,
+}
+
+/// Spec: koordlet-enforce 6.1.
+pub fn node_load(sample: &Sample<'_>, strategy: &CpuBurstStrategy) -> NodeLoad {
+    let threshold_percent = strategy.share_pool_threshold_percent.unwrap_or(50);
+    let (Some(node_used), Some(processors)) = (sample.usage.node, sample.processors) else {
+        return NodeLoad { state: NodeState::Unknown, pool_total: 0.0, pool_used: 0.0, threshold_percent };
+    };
+    let mut pool_total = nearest(i64::try_from(processors).unwrap_or(i64::MAX));
+    let mut pool_used = node_used;
+    for pod in sample.pods {
+        if pod.qos.is_some_and(Qos::is_pinned) {
+            pool_total -= nearest(milli(&pod.requests, CPU).unwrap_or(0)) / 1000.0;
+        }
+        if matches!(pod.qos, Some(Qos::Lse | Qos::Lsr | Qos::Be)) {
+            pool_used -= sample.usage.pods.get(&pod.id.uid).copied().unwrap_or(0.0);
+        }
+    }
+    let ratio = if pool_total > 0.0 { pool_used / pool_total } else { 1.0 };
+    let threshold = nearest(threshold_percent) / 100.0;
+    let state = if ratio >= threshold {
+        NodeState::Overload
+    } else if ratio >= 0.9 * threshold {
+        NodeState::Cooling
+    } else {
+        NodeState::Idle
+    };
+    NodeLoad { state, pool_total, pool_used, threshold_percent }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! CPU normalization: quotas on CPUs that are faster than the cluster's slowest. Spec: koordlet-enforce 15.4.
+
+use koord_api::annotation::ratio::{CpuNormalizationRatio, Ratio};
+use koord_api::keys::resource::CPU;
+use koord_api::qos::Qos;
+
+use super::number;
+use crate::decide::convert::{UNLIMITED, quota, scaled_quota};
+use crate::decide::snapshot::{Container, Node, Pod, milli};
+use crate::decide::wish::{Batch, File};
+
+/// Whether a pod's quota is scaled: LS pods, and pods of no class that are not pinned.
+pub fn applies(pod: &Pod) -> bool {
+    pod.qos == Some(Qos::Ls) || (pod.qos.is_none() && !pod.is_pinned())
+}
+
+/// The ratio that quotas were last scaled by.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Memory {
+    pub ratio: Option<Ratio>,
+}
+
+/// What a look at the node brought.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum News {
+    Same,
+    /// Quotas are to be written anew; by no ratio they are what the limits say.
+    Changed(Option<Ratio>),
+}
+
+impl Memory {
+    /// Takes the ratio of a node. One that cannot be read, or differs by a hundredth at most, changes nothing.
+    ///
+    /// Differs: when the ratio goes away quotas are restored, where upstream leaves them scaled (item 29).
+    pub fn take(&mut self, node: &Node) -> Result<News, String> {
+        let ratio = match &node.cpu_normalization {
+            Some(Err(error)) => return Err(error.clone()),
+            Some(Ok(CpuNormalizationRatio(ratio))) => Some(*ratio),
+            None => None,
+        };
+        let is_same = match (self.ratio, ratio) {
+            (Some(old), Some(new)) => !old.differs(new),
+            (old, new) => old.is_none() && new.is_none(),
+        };
+        if is_same {
+            return Ok(News::Same);
+        }
+        self.ratio = ratio;
+        Ok(News::Changed(ratio))
+    }
+}
+
+/// What a container's limit says; -1 without one.
+pub fn container_quota(container: &Container) -> i64 {
+    milli(&container.limits, CPU).map_or(UNLIMITED, quota)
+}
+
+/// What a pod's limits say together; -1 when a container has none.
+pub fn pod_quota(pod: &Pod) -> i64 {
+    let mut sum = 0_i64;
+    for container in &pod.containers {
+        match milli(&container.limits, CPU) {
+            Some(limit) if limit > 0 => sum = sum.saturating_add(limit),
+            _ => return UNLIMITED,
+        }
+    }
+    quota(sum)
+}
+
+/// Quotas of all pods under a ratio, pods above their containers.
+pub fn wishes(pods: &[Pod], ratio: Option<Ratio>) -> Batch {
+    let (mut of_pods, mut of_containers) = (Vec::new(), Vec::new());
+    for pod in pods.iter().filter(|pod| pod.is_active() && applies(pod)) {
+        let whole = pod_quota(pod);
+        if whole > 0 {
+            of_pods.push(number(pod.place(), File::CpuCfsQuota, scaled_quota(whole, ratio)));
+        }
+        for container in &pod.containers {
+            let own = container_quota(container);
+            if let Some(place) = container.place(pod).filter(|_| own > 0) {
+                of_containers.push(number(place, File::CpuCfsQuota, scaled_quota(own, ratio)));
+            }
+        }
+    }
+    Batch::Levels(vec![of_pods, of_containers])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::sketch::{node, pod};
+
+    const RATIO: &str = "node.koordinator.sh/cpu-normalization-ratio";
+
+    fn with_ratio(text: &str) -> Node {
+        node(&[], &[]).annotated(RATIO, text).read()
+    }
+
+    #[test]
+    fn small_changes_are_ignored() {
+        let mut memory = Memory::default();
+        let mut applied = |text: &str| memory.take(&with_ratio(text)).unwrap() != News::Same;
+        let got = ["2.0", "2.009", "2.01", "2.02"].map(&mut applied);
+        assert_eq!(got, [true, false, false, true], "koordlet-enforce#18.207");
+        assert_eq!(memory.take(&with_ratio("0")).unwrap_err(), "illegal cpu normalization ratio: 0");
+        let error = memory.take(&with_ratio("x")).unwrap_err();
+        assert!(error.starts_with("parse cpu normalization ratio failed, err: "), "{error}");
+        assert_eq!(memory.ratio, Ratio::new(2.02), "the old one stays");
+    }
+
+    #[test]
+    fn quotas() {
+        let pods = [pod("p")
+            .qos("LS")
+            .container("a", &[], &[("cpu", "2")])
+            .container("b", &[], &[("cpu", "1")])
+            .running()
+            .read()];
+        let mut memory = Memory::default();
+        let mut written = |node: &Node| -> Vec<String> {
+            let News::Changed(ratio) = memory.take(node).unwrap() else { panic!("no change") };
+            wishes(&pods, ratio).wishes().map(|wish| wish.value.to_string()).collect()
+        };
+        for (ratio, want) in [
+            ("1.2", ["250000", "166667", "83334"]),
+            ("1.5", ["200000", "133334", "66667"]),
+            ("1.0", ["300000", "200000", "100000"]),
+            ("1.3", ["230770", "153847", "76924"]),
+        ] {
+            assert_eq!(written(&with_ratio(ratio)), want, "koordlet-enforce#18.208");
+        }
+        let without = node(&[], &[]).read();
+        assert_eq!(written(&without), ["300000", "200000", "100000"], "koordlet-enforce#18.209");
+        assert_eq!(memory.take(&without), Ok(News::Same));
+    }
+
+    #[test]
+    fn who_is_scaled() {
+        let is = |sketch: crate::decide::sketch::PodSketch| applies(&sketch.read());
+        assert!(is(pod("p").qos("LS").pinned("0-1")) && is(pod("p")));
+        assert!(!is(pod("p").pinned("0-1")) && !is(pod("p").qos("LSR")) && !is(pod("p").qos("BE")));
+    }
+}

@@ -1,0 +1,3 @@
+//! koordlet, the node agent: what it observes, what it decides, what it applies.
+
+pub mod decide;
