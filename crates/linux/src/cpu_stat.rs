@@ -1,5 +1,7 @@
 //! CPU time, throttling, quota and shares of a group. Spec: koordlet-observe 2.3.
 
+use std::time::Duration;
+
 use crate::cgroup::Version;
 use crate::error::Malformed;
 use crate::resource::shares_of_weight;
@@ -11,6 +13,13 @@ pub fn usage_ns(version: Version, content: &[u8]) -> Result<u64, Malformed> {
         Version::V1 => unsigned(content),
         Version::V2 => Ok(field(content, "usage_usec")?.saturating_mul(1000)),
     }
+}
+
+/// Cores in use between two readings of [`usage_ns`]. None when the counter went back, as that of a group made anew
+/// does, or no time passed: then there is no sample.
+pub fn cores(before_ns: u64, now_ns: u64, elapsed: Duration) -> Option<f64> {
+    let used = Duration::from_nanos(now_ns.checked_sub(before_ns)?);
+    (!elapsed.is_zero()).then(|| used.as_secs_f64() / elapsed.as_secs_f64())
 }
 
 /// How often a group met its quota.
@@ -100,12 +109,21 @@ mod tests {
         assert_eq!(usage_ns(V2, b"usage_usec 100000\nuser_usec 5\n"), Ok(100_000_000));
         assert!(usage_ns(V1, b" 12\n").is_err());
         assert!(usage_ns(V2, b"user_usec 5\n").is_err());
-        // koordlet-observe#13.2.B5: half a core.
-        assert_eq!(usage_ns(V1, b"600000000").unwrap() - usage_ns(V1, b"100000000").unwrap(), 500_000_000);
-        // koordlet-observe#13.2.B6: half a core over half a second.
-        let (later, before) =
-            (usage_ns(V2, b"usage_usec 350000").unwrap(), usage_ns(V2, b"usage_usec 100000").unwrap());
-        assert_eq!(later - before, 250_000_000);
+    }
+
+    #[test]
+    fn cores_between_readings() {
+        let between = |version, before: &str, now: &str, millis| {
+            let read = |text: &str| usage_ns(version, text.as_bytes()).unwrap();
+            cores(read(before), read(now), Duration::from_millis(millis))
+        };
+        // koordlet-observe#13.2.B5
+        assert_eq!(between(V1, "100000000", "600000000", 1000), Some(0.5));
+        // koordlet-observe#13.2.B6
+        assert_eq!(between(V2, "usage_usec 100000", "usage_usec 350000", 500), Some(0.5));
+        // A group that was made anew, and a clock that stands.
+        assert_eq!(between(V1, "600000000", "100000000", 1000), None);
+        assert_eq!(between(V1, "100000000", "600000000", 0), None);
     }
 
     #[test]

@@ -197,8 +197,6 @@ mod tests {
         // koordlet-observe#13.2.B42
         assert_eq!(cores(1000, 999, second, 100), None);
         assert_eq!(cores(1000, 1001, Duration::ZERO, 100), None);
-        // koordlet-observe#13.2.B31
-        assert_eq!(cores(0, 50, second, 100), Some(0.5));
     }
 
     #[test]

@@ -110,7 +110,6 @@ mod tests {
         let root = Root::host("/");
         for (file, path, good, bad) in [
             (MinFreeKbytes, "/proc/sys/vm/min_free_kbytes", "10240", "10239"),
-            // koordlet-enforce#18.193: what comes of the factor is written only within the range.
             (MinFreeKbytes, "/proc/sys/vm/min_free_kbytes", "5368709", "16106127"),
             (MinFreeKbytes, "/proc/sys/vm/min_free_kbytes", "10485760", "9437"),
             (WatermarkScaleFactor, "/proc/sys/vm/watermark_scale_factor", "400", "401"),

@@ -18,6 +18,7 @@ use koord_linux::error::Error;
 use koord_linux::executor::{Caching, Executor, Outcome, Update};
 use koord_linux::handle::Buffer;
 use koord_linux::memory_stat::{MemoryStat, limit};
+use koord_linux::perf::CycleCounters;
 use koord_linux::resource::Resource;
 use koord_linux::root::Root;
 
@@ -270,4 +271,29 @@ fn a_replaced_group_is_read_anew() {
         &Update::cgroup(Resource::CpuShares, &sandbox.top.child("never"), "100"),
     );
     assert!(matches!(outcome, Outcome::Ignored(Error::Missing { .. })), "{outcome:?}");
+}
+
+#[test]
+fn cycles_are_counted_where_the_cpu_can() {
+    let hierarchies = ["perf_event", "unified", ""].map(|name| PathBuf::from("/sys/fs/cgroup").join(name));
+    let Some(group) = hierarchies.iter().find(|path| path.join("cgroup.procs").exists()) else {
+        eprintln!("skipped: no hierarchy that counters can be attached to");
+        return;
+    };
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let mut counters = match CycleCounters::open(group, &online.trim().parse().unwrap()) {
+        Ok(counters) => counters,
+        Err(error) => {
+            eprintln!("skipped: this machine does not count cycles of {}: {error}", group.display());
+            return;
+        }
+    };
+    let start = Instant::now();
+    loop {
+        let seen = counters.read().unwrap();
+        if seen.cycles > 0 && seen.instructions > 0 {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{seen:?}");
+    }
 }

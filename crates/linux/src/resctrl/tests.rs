@@ -13,7 +13,7 @@ fn tree(schemata: &str) -> (tempfile::TempDir, Resctrl) {
 fn schemata_of_intel_and_amd() {
     for (text, caches, l3, mb) in [
         ("    L3:0=7ff;1=7ff\n    MB:0=100;1=50\n", vec![0, 1], "L3:0=7ff;1=7ff;\n", "MB:0=100;1=50;\n"),
-        // koordlet-enforce#18.183: ids of AMD have gaps.
+        // Ids of AMD have gaps.
         (
             "    L3:0=1f;16=1f\n    MB:0=2048;16=2048\n",
             vec![0, 16],

@@ -19,7 +19,7 @@ fn every_resource_has_one_row() {
 #[test]
 fn the_table_is_the_spec() {
     use Support::{Assumed, CgroupRoot, KubeRoot, Target};
-    let rows: &[(&str, Option<&str>, Option<&str>, Support, Support)] = &[
+    let rows = [
         ("cpu.stat", Some("cpu"), Some("cpu.stat"), Assumed, Assumed),
         ("cpu.shares", Some("cpu"), Some("cpu.weight"), Assumed, Assumed),
         ("cpu.cfs_quota_us", Some("cpu"), Some("cpu.max"), Assumed, Assumed),
@@ -64,9 +64,9 @@ fn the_table_is_the_spec() {
     assert_eq!(rows.len(), Resource::ALL.len());
     for (name, v1, v2, support1, support2) in rows {
         let resource = Resource::from_name(name).unwrap();
-        assert_eq!(resource.file(V1).and_then(|file| file.controller), *v1, "{name}");
-        assert_eq!(resource.file(V2).map(|file| file.name), *v2, "{name}");
-        assert_eq!((resource.support(V1), resource.support(V2)), (*support1, *support2), "{name}");
+        assert_eq!(resource.file(V1).and_then(|file| file.controller), v1, "{name}");
+        assert_eq!(resource.file(V2).map(|file| file.name), v2, "{name}");
+        assert_eq!((resource.support(V1), resource.support(V2)), (support1, support2), "{name}");
     }
 }
 

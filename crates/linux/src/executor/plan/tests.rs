@@ -63,7 +63,8 @@ fn worked_examples_of_quotas() {
     let v2 = writes(Resource::CfsQuotaUs, V2, ["100000 100000"; 3], ["max", "200000", "200000"]);
     assert_eq!(v2, ["qos max", "pod 200000", "ctr 200000"]);
     // koordlet-enforce#18.125
-    assert_eq!(writes(Resource::CfsQuotaUs, V2, ["max 100000"; 3], ["500000"; 3]).len(), 3);
+    let limited = writes(Resource::CfsQuotaUs, V2, ["max 100000"; 3], ["500000"; 3]);
+    assert_eq!(limited, ["ctr 500000", "pod 500000", "qos 500000"]);
 }
 
 #[test]
