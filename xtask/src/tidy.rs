@@ -18,6 +18,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const LAYERS: &[(&str, &[&str])] = &[
     ("koord-api", &[]),
     ("koord-engine", &["koord-api"]),
+    ("koord-linux", &["koord-api"]),
     ("koord-kit", &["koord-api"]),
     ("koord-testkit", &[]),
     ("koord-scheduler", &["koord-api", "koord-engine", "koord-kit"]),

@@ -1,0 +1,333 @@
+//! The one way values reach the kernel: checked, skipped when nothing changes, in an order that never breaks the
+//! kernel's rule that a child stays within its parent, and told to whoever keeps the audit log.
+//!
+//! [`plan`] decides the order and is pure; here are the files and the memory of what was written.
+//! Spec: koordlet-enforce 3.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::cgroup::{Cgroups, Dir, Version};
+use crate::error::{Error, Malformed};
+use crate::resctrl::{Line, Resctrl, Schema, Schemata, count_fault};
+use crate::resource::{Resource, current_value, encode};
+use crate::root::Root;
+use crate::system::SystemFile;
+use crate::text;
+
+use cache::Cache;
+use plan::{Held, Item, Plan};
+
+mod cache;
+pub mod plan;
+
+/// What is written to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The value is in v1's language, whatever the version.
+    Cgroup {
+        resource: Resource,
+        dir: Dir,
+    },
+    System(SystemFile),
+    /// One line of a resctrl group's schemata.
+    Schemata {
+        group: String,
+        schema: Schema,
+    },
+}
+
+/// A value that a file should hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    pub target: Target,
+    pub value: String,
+    /// Who wants it and why; for the audit log.
+    pub cause: Option<Arc<Cause>>,
+}
+
+/// Why something is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The strategy or hook: `CPUSuppress`.
+    pub strategy: &'static str,
+    /// Whom it is about: a pod, a container, a class, the node.
+    pub subject: String,
+    /// The numbers that led to it.
+    pub message: String,
+}
+
+impl Update {
+    pub fn cgroup(resource: Resource, dir: &Dir, value: impl Into<String>) -> Update {
+        let target = Target::Cgroup { resource, dir: dir.clone() };
+        Update { target, value: value.into(), cause: None }
+    }
+
+    pub fn system(file: SystemFile, value: impl Into<String>) -> Update {
+        Update { target: Target::System(file), value: value.into(), cause: None }
+    }
+
+    pub fn schemata(group: &str, line: &Line) -> Update {
+        let target = Target::Schemata { group: group.to_owned(), schema: line.schema };
+        Update { target, value: line.to_string(), cause: None }
+    }
+
+    pub fn because(mut self, cause: Arc<Cause>) -> Update {
+        self.cause = Some(cause);
+        self
+    }
+}
+
+/// Whether an update may rest on what was written before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// A value written lately, as [`Executor::new`] was told, is taken to be there still.
+    Trust,
+    /// The file is read whatever was written.
+    Look,
+}
+
+/// What became of an update.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It was written or seen a short while ago; no file was touched.
+    Known,
+    /// The file holds it already.
+    Unchanged,
+    Written,
+    /// A later update in the same batch is about the same file.
+    Superseded,
+    /// The group has gone, or the kernel lacks the feature.
+    Ignored(Error),
+    Failed(Error),
+}
+
+/// A write that was tried.
+#[derive(Debug)]
+pub struct Attempt<'a> {
+    pub update: &'a Update,
+    pub path: &'a Path,
+    pub before: &'a str,
+    /// What was written: on the way it may be wider than what is wanted.
+    pub value: &'a str,
+    pub took: Duration,
+    pub error: Option<&'a Error>,
+}
+
+impl Attempt<'_> {
+    /// The label `type` of upstream's metric.
+    pub fn kind(&self) -> &'static str {
+        match self.update.target {
+            Target::Cgroup { .. } => "cgroup",
+            Target::System(_) => "default",
+            Target::Schemata { .. } => "resctrl-schema",
+        }
+    }
+}
+
+/// Hears of every write.
+pub type Audit = Box<dyn FnMut(&Attempt<'_>) + Send>;
+
+/// The one writer of a node.
+pub struct Executor {
+    root: Root,
+    cgroups: Arc<Cgroups>,
+    cache: Cache,
+    audit: Audit,
+}
+
+/// An update on its way through a batch.
+struct Job {
+    /// Its place among the updates.
+    at: usize,
+    path: PathBuf,
+    item: Item,
+}
+
+impl Executor {
+    /// `force_after` is how long a written value is trusted: `--resource-force-update-seconds`.
+    pub fn new(root: Root, cgroups: Arc<Cgroups>, force_after: Duration, audit: Audit) -> Executor {
+        Executor { root, cgroups, cache: Cache::new(force_after), audit }
+    }
+
+    pub fn cgroups(&self) -> &Cgroups {
+        &self.cgroups
+    }
+
+    /// One value.
+    pub fn update(&mut self, now: Instant, caching: Caching, update: &Update) -> Outcome {
+        self.apply(now, caching, std::slice::from_ref(update)).pop().unwrap_or(Outcome::Known)
+    }
+
+    /// Any number of values, in whatever order keeps every child within its parent. Never stops at a failure.
+    /// Outcomes stand in the order of the updates.
+    pub fn apply(&mut self, now: Instant, caching: Caching, updates: &[Update]) -> Vec<Outcome> {
+        self.cache.expire(now);
+        let mut outcomes: Vec<Outcome> = updates.iter().map(|_| Outcome::Known).collect();
+        let mut jobs: Vec<Job> = Vec::new();
+        for (at, is_last) in last_of_each_target(updates).into_iter().enumerate() {
+            if !is_last {
+                outcomes[at] = Outcome::Superseded;
+            } else if caching == Caching::Look || self.cache.needs(now, &updates[at]) {
+                match self.prepare(&updates[at]) {
+                    Ok((path, item)) => jobs.push(Job { at, path, item }),
+                    Err(error) => outcomes[at] = refused(error),
+                }
+            }
+        }
+        self.carry_out(now, updates, jobs, &mut outcomes);
+        outcomes
+    }
+
+    /// Checks the value and reads what the file holds.
+    fn prepare(&self, update: &Update) -> Result<(PathBuf, Item), Error> {
+        let invalid = |name, source: Malformed| Error::Invalid { name, value: update.value.clone(), source };
+        match &update.target {
+            Target::Cgroup { resource, dir } => {
+                let path = self.cgroups.path(*resource, dir)?;
+                self.cgroups.require(*resource, dir)?;
+                let version = self.cgroups.version();
+                let value = encode(*resource, version, &update.value)
+                    .map_err(|source| invalid(resource.name(), source))?;
+                if *resource == Resource::CpusetCpus && value.is_empty() {
+                    // Differs: upstream writes it, and tasks of the group then cannot start: no space left on device.
+                    return Err(invalid(resource.name(), Malformed("a cpuset needs a CPU".into())));
+                }
+                let content = self.content(*resource, &path)?;
+                let held = Held::Cgroup { resource: *resource, version };
+                let current = current_value(*resource, version, &content).to_owned();
+                Ok((path, Item { held, depth: dir.depth(), value, current }))
+            }
+            Target::System(file) => {
+                file.validate(&update.value).map_err(|source| invalid(file.name(), source))?;
+                let path = file.path(&self.root);
+                let current = text::read(&path)?.trim_matches('\n').to_owned();
+                let held = if *file == SystemFile::SchedFeatures { Held::Words } else { Held::Text };
+                Ok((path, Item { held, depth: 0, value: update.value.clone(), current }))
+            }
+            Target::Schemata { group, schema } => {
+                let path = Resctrl::new(&self.root).schemata_path(group);
+                let line = Line::from_text(&update.value).map_err(|source| invalid("schemata", source))?;
+                let current = current_line(&path, *schema, line.values.len())?;
+                Ok((
+                    path,
+                    Item {
+                        held: Held::Text,
+                        depth: 0,
+                        value: line.to_string(),
+                        current: current.to_string(),
+                    },
+                ))
+            }
+        }
+    }
+
+    /// An inherited CPU set of v2 is empty; what it amounts to stands beside it.
+    fn content(&self, resource: Resource, path: &Path) -> Result<String, Error> {
+        let content = text::read(path)?;
+        if resource == Resource::CpusetCpus
+            && self.cgroups.version() == Version::V2
+            && content.trim().is_empty()
+        {
+            return Ok(text::read(&path.with_file_name("cpuset.cpus.effective")).unwrap_or(content));
+        }
+        Ok(content)
+    }
+
+    fn carry_out(&mut self, now: Instant, updates: &[Update], jobs: Vec<Job>, outcomes: &mut [Outcome]) {
+        let (places, items): (Vec<(usize, PathBuf)>, Vec<Item>) =
+            jobs.into_iter().map(|job| ((job.at, job.path), job.item)).unzip();
+        for (at, _) in &places {
+            outcomes[*at] = Outcome::Unchanged;
+        }
+        let mut plan = Plan::new(items);
+        while let Some(step) = plan.next_step() {
+            let (at, path) = &places[step.item];
+            let result = self.write(&updates[*at], path, &plan.item(step.item).current, &step.value);
+            plan.done(result.is_ok());
+            outcomes[*at] = match result {
+                Ok(()) => Outcome::Written,
+                Err(error) if is_idle_group(&updates[*at], path, &error) => Outcome::Ignored(error),
+                Err(error) => refused(error),
+            };
+        }
+        let mut any_failed = false;
+        for (index, (at, _)) in places.iter().enumerate() {
+            // What an idle group refuses is not tried again every second.
+            let is_idle = matches!(outcomes[*at], Outcome::Ignored(Error::Write { .. }));
+            if plan.item(index).is_settled() || is_idle {
+                self.cache.remember(now, &updates[*at]);
+            } else {
+                any_failed |= matches!(outcomes[*at], Outcome::Failed(_));
+            }
+        }
+        if any_failed {
+            // Somebody else may have changed a parent or a child that we believe to know: look at all of them next time.
+            updates.iter().for_each(|update| self.cache.forget(&update.target));
+        }
+    }
+
+    fn write(&mut self, update: &Update, path: &Path, before: &str, value: &str) -> Result<(), Error> {
+        let start = Instant::now();
+        // Truncation matters only where a plain file stands in for the kernel's; nothing is ever created.
+        let opened = OpenOptions::new().write(true).truncate(true).open(path);
+        let result = opened.and_then(|mut file| file.write_all(value.as_bytes()));
+        let result = result.map_err(|source| Error::write(path, value, source));
+        let error = result.as_ref().err();
+        (self.audit)(&Attempt { update, path, before, value, took: start.elapsed(), error });
+        result
+    }
+}
+
+fn refused(error: Error) -> Outcome {
+    if error.is_ignorable() { Outcome::Ignored(error) } else { Outcome::Failed(error) }
+}
+
+/// The kernel refuses weights of a group that is idle as a whole.
+fn is_idle_group(update: &Update, path: &Path, error: &Error) -> bool {
+    let is_weight = matches!(update.target, Target::Cgroup { resource: Resource::CpuShares, .. });
+    let is_refused =
+        matches!(error, Error::Write { source, .. } if source.kind() == io::ErrorKind::InvalidInput);
+    is_weight
+        && is_refused
+        && text::read(&path.with_file_name("cpu.idle")).is_ok_and(|idle| idle.trim() == "1")
+}
+
+/// For each update, whether no later one is about the same thing.
+fn last_of_each_target(updates: &[Update]) -> Vec<bool> {
+    let keys: Vec<(&Target, Option<&str>)> =
+        updates.iter().map(|update| (&update.target, part_of(update))).collect();
+    let last: HashMap<(&Target, Option<&str>), usize> =
+        keys.iter().enumerate().map(|(at, key)| (*key, at)).collect();
+    keys.iter().enumerate().map(|(at, key)| last[key] == at).collect()
+}
+
+/// Which part of its file an update is about, where a file holds many: a device's line, a scheduler feature.
+fn part_of(update: &Update) -> Option<&str> {
+    match &update.target {
+        Target::Cgroup { resource, .. } if resource.is_per_device() => update.value.split(' ').next(),
+        Target::System(SystemFile::SchedFeatures) => {
+            let word = update.value.trim();
+            Some(word.strip_prefix("NO_").unwrap_or(word))
+        }
+        _ => None,
+    }
+}
+
+/// The line of a group, which must be about as many caches as the one to be written.
+fn current_line(path: &Path, schema: Schema, caches: usize) -> Result<Line, Error> {
+    let fault = |source| Error::content(path, source);
+    let schemata = Schemata::parse(&text::read(path)?).map_err(fault)?;
+    let line = schemata.line(schema).ok_or_else(|| fault(count_fault(schema, 0, caches)))?;
+    if line.values.len() != caches {
+        return Err(fault(count_fault(schema, line.values.len(), caches)));
+    }
+    Ok(line.clone())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! What was written lately, so that a value that is there is neither written nor read again every second.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::{Target, Update, part_of};
+
+/// Entries nobody asks for leave after this.
+const LIFE: Duration = Duration::from_secs(120);
+/// How often they are looked for.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Values as they were asked for, by what they were written to.
+#[derive(Debug)]
+pub(super) struct Cache {
+    entries: HashMap<Target, Vec<Entry>>,
+    force_after: Duration,
+    swept: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// A file of many parts has an entry for each.
+    part: Option<String>,
+    value: String,
+    at: Instant,
+}
+
+impl Cache {
+    pub(super) fn new(force_after: Duration) -> Cache {
+        Cache { entries: HashMap::new(), force_after, swept: None }
+    }
+
+    /// Whether the update is new, another value, or known for too long.
+    pub(super) fn needs(&self, now: Instant, update: &Update) -> bool {
+        let mut entries = self.entries.get(&update.target).into_iter().flatten();
+        let known = entries.find(|entry| entry.part.as_deref() == part_of(update));
+        known.is_none_or(|known| {
+            known.value != update.value || now.saturating_duration_since(known.at) > self.force_after
+        })
+    }
+
+    pub(super) fn remember(&mut self, now: Instant, update: &Update) {
+        let part = part_of(update).map(str::to_owned);
+        let entries = self.entries.entry(update.target.clone()).or_default();
+        entries.retain(|entry| entry.part != part);
+        entries.push(Entry { part, value: update.value.clone(), at: now });
+    }
+
+    pub(super) fn forget(&mut self, target: &Target) {
+        self.entries.remove(target);
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        if self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEEP) {
+            return;
+        }
+        self.swept = Some(now);
+        self.entries.retain(|_, entries| {
+            entries.retain(|entry| now.saturating_duration_since(entry.at) <= LIFE);
+            !entries.is_empty()
+        });
+    }
+}
