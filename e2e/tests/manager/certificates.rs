@@ -41,7 +41,7 @@ pub(crate) async fn none_fails_while_they_change(place: &Place, replicas: &[Repl
     let sixth =
         shared(place, replicas, |now| now.get(CERT) != before.get(CERT)).await.context("a new pair")?;
     ensure!(fifth == sixth, "the authority was replaced without need");
-    stream.reconnect(place).await;
+    stream.reconnect(place).await?;
     stream.goes_on(10).await?;
     let count = stream.end().await?;
     ensure!(count >= 60, "{count} admissions are no stream");
@@ -59,11 +59,11 @@ pub(crate) async fn none_fails_while_replicas_are_replaced(
     first.stop(place).await?;
     stream.goes_on(10).await?;
     let third = Replica::start(place, "third").await?;
-    stream.reconnect(place).await;
+    stream.reconnect(place).await?;
     second.stop(place).await?;
     stream.goes_on(10).await?;
     let fourth = Replica::start(place, "fourth").await?;
-    stream.reconnect(place).await;
+    stream.reconnect(place).await?;
     stream.goes_on(10).await?;
     stream.end().await?;
     Ok([third, fourth])
@@ -125,7 +125,7 @@ async fn shared(place: &Place, replicas: &[Replica; 2], is_it: impl Fn(&Files) -
 async fn changed(place: &Place, replicas: &[Replica; 2], stream: &Stream, old: &str) -> Result<String> {
     let is_new = |files: &Files| files.get(CA_CERT).is_some_and(|authority| authority != old);
     let new = shared(place, replicas, is_new).await?;
-    stream.reconnect(place).await;
+    stream.reconnect(place).await?;
     stream.goes_on(10).await?;
     Ok(new)
 }

@@ -55,9 +55,9 @@ impl Stream {
     }
 
     /// Makes the API server connect anew, without a request being lost by that.
-    pub(crate) async fn reconnect(&self, place: &Place) {
+    pub(crate) async fn reconnect(&self, place: &Place) -> Result<()> {
         let _none_under_way = self.seen.pause.write().await;
-        place.balancer.cut();
+        place.balancer.cut().await
     }
 
     fn check(&self) -> Result<()> {

@@ -225,11 +225,10 @@ pub(crate) async fn storms_lose_nothing(place: &Place) -> Result<()> {
     let nodes = make_nodes(place, "stormy", 3).await?;
     let quotas = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/shop/elasticquotas";
     let profiles = "/apis/quota.koordinator.sh/v1alpha1/namespaces/shop/elasticquotaprofiles";
-    let profile = |share: &str| {
-        json!({"metadata": {"name": "stormy"}, "spec": {"quotaName": "stormy-root",
-        "resourceRatio": share, "nodeSelector": {"matchLabels": {"group": "stormy"}}}})
-    };
-    place.post(profiles, &profile("1.0")).await?;
+    let profile = json!({"apiVersion": "quota.koordinator.sh/v1alpha1", "kind": "ElasticQuotaProfile",
+        "metadata": {"name": "stormy"}, "spec": {"quotaName": "stormy-root",
+            "nodeSelector": {"matchLabels": {"group": "stormy"}}}});
+    place.post(profiles, &profile).await?;
     let root = format!("{quotas}/stormy-root");
     eventually("the root quota", async || place.find(&root).await).await?;
     let stop = CancellationToken::new();

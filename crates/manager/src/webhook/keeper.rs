@@ -67,6 +67,18 @@ pub enum KeepError {
     Write { kind: &'static str, name: String, source: kube::Error },
 }
 
+impl KeepError {
+    /// Whether another replica was faster, as happens when both have seen the same change.
+    fn is_lost_race(&self) -> bool {
+        match self {
+            KeepError::Secret { source, .. } | KeepError::Write { source, .. } => {
+                matches!(source, kube::Error::Api(status) if status.code == 409)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Keeper {
     pub fn new(client: kube::Client, settings: Settings, gates: Gates, clock: fn() -> Timestamp) -> Keeper {
         let (is_ready, authority) = (watch::Sender::new(false), Mutex::new((String::new(), clock())));
@@ -231,10 +243,16 @@ impl Keeper {
                     ROUND
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        error = chain(&error),
-                        "webhook certificates and configurations are not in order"
-                    );
+                    if error.is_lost_race() {
+                        tracing::info!(
+                            "another replica puts the webhook certificates and configurations in order"
+                        );
+                    } else {
+                        tracing::warn!(
+                            error = chain(&error),
+                            "webhook certificates and configurations are not in order"
+                        );
+                    }
                     let next = wait.mul_f64(0.5 + random::unit());
                     wait = (wait * 2).min(RETRY_MAX);
                     next

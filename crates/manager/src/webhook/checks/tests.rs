@@ -88,9 +88,10 @@ impl Desk {
 
     async fn close(self) {
         self.stop.cancel();
-        drop(self.checks);
         self.tasks.close();
         self.tasks.wait().await;
+        // Whoever waits for the end still holds the caches.
+        drop(self.checks);
     }
 }
 

@@ -39,6 +39,7 @@ fn desk(profiles: Value, found: Option<Texts>) -> (Desk, Arc<Metrics>, Arc<Mutex
         }),
         complain: Arc::new(move |complaint: &Complaint| heard.lock().unwrap().push(complaint.clone())),
         metrics: WebhookMetrics::new(&metrics),
+        leaving: CancellationToken::new(),
     };
     (desk, metrics, complaints)
 }
