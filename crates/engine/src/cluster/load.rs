@@ -16,6 +16,7 @@ mod book;
 mod estimate;
 mod metric;
 mod settings;
+mod sheet;
 
 #[cfg(test)]
 mod tests;

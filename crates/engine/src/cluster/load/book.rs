@@ -17,6 +17,7 @@ use super::super::{Node, Row};
 use super::estimate::PodLoad;
 use super::metric::{Known, Metric};
 use super::settings::{Levels, Limits, Settings};
+use super::sheet::{Line, Sheet, State};
 use crate::number::{nearest, truncated};
 use crate::pod::Pod;
 use crate::time::Time;
@@ -29,6 +30,10 @@ pub struct Book {
     number: usize,
     ids: Box<[ResourceId]>,
     rows: Vec<NodeLoad>,
+    /// The same in short.
+    sheet: Sheet,
+    /// Whether nodes are told apart by score at all.
+    is_scoring: bool,
     /// When measurements run out, never late; one that is not a row's own any more has no meaning.
     timers: BinaryHeap<Reverse<(Time, Row)>>,
 }
@@ -302,8 +307,15 @@ impl Book {
     ) -> Book {
         let ids = settings.names.iter().map(|name| table.intern(name)).collect();
         let resources = settings.names.len();
-        let rows = (0..rows).map(|_| NodeLoad::new(resources)).collect();
-        Book { settings: settings.clone(), number, ids, rows, timers: BinaryHeap::new() }
+        Book {
+            number,
+            ids,
+            rows: (0..rows).map(|_| NodeLoad::new(resources)).collect(),
+            sheet: Sheet::new(resources, rows),
+            is_scoring: settings.scores(),
+            settings: settings.clone(),
+            timers: BinaryHeap::new(),
+        }
     }
 
     pub(super) fn is_of(&self, settings: &Arc<Settings>) -> bool {
@@ -321,6 +333,31 @@ impl Book {
 
     pub(in super::super) fn grow(&mut self) {
         self.rows.push(NodeLoad::new(self.settings.names.len()));
+        self.sheet.grow();
+    }
+
+    /// Brings the sheet up to date with a row that has changed.
+    fn refresh(&mut self, row: Row) {
+        let load = &self.rows[row.index()];
+        let state = State {
+            has_metric: load.metric.is_some(),
+            is_measured: load.is_measured,
+            is_expired: load.is_expired,
+            has_own_limits: load.limits.is_some(),
+        };
+        let lines = load.usage.iter().map(|usage| {
+            let sum = |source: Source, base: i64| {
+                let (base, in_flight) = usage.parts(source, base);
+                base + in_flight
+            };
+            Line {
+                allocatable: usage.allocatable,
+                filtered: sum(load.filters_by, usage.filter_base),
+                scored: sum(load.scores_by, usage.score_base),
+                prod: sum(Source::Prod, 0),
+            }
+        });
+        self.sheet.set(row, state, lines);
     }
 
     pub(super) fn has_metric(&self, row: Row) -> bool {
@@ -345,6 +382,7 @@ impl Book {
             load.limits = limits;
             load.rebuild(&self.settings, self.number);
         }
+        self.refresh(row);
     }
 
     /// The node object is gone; pods and measurements stay.
@@ -354,6 +392,7 @@ impl Book {
         if load.limits.take().is_some() {
             load.rebuild(&self.settings, self.number);
         }
+        self.refresh(row);
     }
 
     /// A Reservation's own pod uses nothing: its owners do, when they come.
@@ -365,6 +404,7 @@ impl Book {
         let assigned = Assigned { pod: pod.clone(), since };
         load.count(&assigned, self.number, 1);
         load.pods.push(assigned);
+        self.refresh(row);
     }
 
     pub(in super::super) fn remove_pod(&mut self, row: Row, uid: &str) {
@@ -372,6 +412,7 @@ impl Book {
         if let Some(at) = load.pods.iter().position(|known| *known.pod.uid == *uid) {
             let assigned = load.pods.swap_remove(at);
             load.count(&assigned, self.number, -1);
+            self.refresh(row);
         }
     }
 
@@ -389,6 +430,7 @@ impl Book {
             load.timer = Some(at);
             self.timers.push(Reverse((at, row)));
         }
+        self.refresh(row);
     }
 
     pub(super) fn remove_metric(&mut self, row: Row) {
@@ -396,6 +438,7 @@ impl Book {
         (load.metric, load.is_measured) = (None, false);
         load.is_expired = false;
         load.rebuild(&self.settings, self.number);
+        self.refresh(row);
     }
 
     fn runs_out(&self, updated: Time) -> Time {
@@ -425,6 +468,7 @@ impl Book {
                 }
                 Some(_) if !load.is_expired => {
                     load.is_expired = true;
+                    self.refresh(row);
                     return Some(row);
                 }
                 _ => {}
@@ -441,9 +485,42 @@ impl Book {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
+    /// Whether a node plainly takes a pod, seen at a glance; where not, `refusal` tells.
+    fn is_at_ease(&self, pod: &PodLoad, row: Row) -> bool {
+        let Some(state) = self.sheet.state(row) else { return true };
+        let limits = &self.settings.limits;
+        let is_prod = pod.is_prod() && limits.prod.is_on;
+        let levels = match &limits.aggregated {
+            _ if is_prod => &limits.prod,
+            Some((levels, _)) => levels,
+            None => &limits.plain,
+        };
+        if !state.has_metric || (!levels.is_on && !state.has_own_limits) {
+            return true;
+        }
+        if state.has_own_limits || state.is_expired || !state.is_measured {
+            return false;
+        }
+        let estimate = pod.amounts(self.number);
+        if estimate.len() != levels.percents.len() {
+            return false;
+        }
+        // Most nodes are well below, and that is seen without a quotient.
+        self.sheet.lines(row).iter().zip(&levels.percents).zip(estimate).all(|((line, level), incoming)| {
+            let used = if is_prod { line.prod } else { line.filtered } + incoming;
+            let parts = used.checked_mul(100).zip(level.checked_mul(line.allocatable));
+            *level == 0
+                || line.allocatable == 0
+                || line.allocatable > 0 && parts.is_some_and(|(used, level)| used <= level)
+        })
+    }
+
     /// Why the node does not take a pod, if it does not. Spec: B4.
     pub fn refusal(&self, pod: &PodLoad, row: Row) -> Option<Refusal> {
-        let load = self.rows.get(row.index()).filter(|_| !pod.is_daemon)?;
+        if pod.is_daemon || self.is_at_ease(pod, row) {
+            return None;
+        }
+        let load = self.rows.get(row.index())?;
         let limits = load.limits(&self.settings);
         let (levels, source, is_aggregated) = match &limits.aggregated {
             _ if pod.is_prod() && limits.prod.is_on => (&limits.prod, Source::Prod, false),
@@ -470,13 +547,7 @@ impl Book {
         limited.find_map(|(resource, (usage, threshold))| {
             let (base, in_flight) = usage.parts(source, usage.filter_base);
             let incoming = estimate.get(resource).copied().unwrap_or(0);
-            let used = base + in_flight + incoming;
-            // Most nodes are well below, and that is seen without a quotient.
-            let parts = used.checked_mul(100).zip(threshold.checked_mul(usage.allocatable));
-            if usage.allocatable > 0 && parts.is_some_and(|(used, level)| used <= level) {
-                return None;
-            }
-            let expected = percent(used, usage.allocatable);
+            let expected = percent(base + in_flight + incoming, usage.allocatable);
             (expected > *threshold).then_some(Excess {
                 resource,
                 is_aggregated: false,
@@ -500,24 +571,24 @@ impl Book {
     /// 100 for an idle node, 0 for a busy one and for one that nobody knows of. Spec: B5.
     pub fn score(&self, pod: &PodLoad, row: Row) -> i64 {
         let settings = &*self.settings;
-        let Some(load) = self.rows.get(row.index()).filter(|load| !load.is_expired) else { return 0 };
-        if !load.is_measured || !settings.scores() {
+        let state = self.sheet.state(row).unwrap_or_default();
+        if state.is_expired || !state.is_measured || !self.is_scoring {
             return 0;
         }
-        let source = if settings.scores_prod && pod.is_prod() { Source::Prod } else { load.scores_by };
+        let is_prod = settings.scores_prod && pod.is_prod();
         let estimate = pod.amounts(self.number);
         let (mut sum, mut weights, mut least) = (0, settings.dominant_weight, 100);
-        for (resource, usage) in load.usage.iter().enumerate() {
-            let weight = settings.weights[resource];
-            if weight == 0 && !settings.may_dominate[resource] {
+        let meant = settings.weights.iter().zip(&settings.may_dominate);
+        for (resource, (line, (weight, may_dominate))) in self.sheet.lines(row).iter().zip(meant).enumerate()
+        {
+            if *weight == 0 && !may_dominate {
                 continue;
             }
-            let (base, in_flight) = usage.parts(source, usage.score_base);
-            let used = base + in_flight + estimate.get(resource).copied().unwrap_or(0);
-            let score = least_used(used, usage.allocatable);
+            let used = if is_prod { line.prod } else { line.scored };
+            let score = least_used(used + estimate.get(resource).copied().unwrap_or(0), line.allocatable);
             sum += weight * score;
             weights += weight;
-            least = if settings.may_dominate[resource] { least.min(score) } else { least };
+            least = if *may_dominate { least.min(score) } else { least };
         }
         if weights <= 0 { 0 } else { (sum + settings.dominant_weight * least) / weights }
     }
@@ -593,5 +664,6 @@ impl Book {
     pub(super) fn rebuild_all(&mut self) {
         let (settings, number) = (self.settings.clone(), self.number);
         self.rows.iter_mut().for_each(|load| load.rebuild(&settings, number));
+        (0..self.rows.len()).map(Row::from_index).for_each(|row| self.refresh(row));
     }
 }
