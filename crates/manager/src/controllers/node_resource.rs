@@ -155,8 +155,8 @@ impl Writer {
             let patched = merge_patch(client, place(&view.name), Part::Status, node, &after, true).await;
             let written = match patched {
                 Err(error) if is_conflict(&error) => {
-                    patch_fresh(client, place(&view.name), Part::Status, |node| self.lay_over(plan, node))
-                        .await
+                    let change = |node: &mut Node| self.lay_over(plan, node);
+                    patch_fresh(client, place(&view.name), Part::Status, change).await
                 }
                 other => other.map(drop),
             };
