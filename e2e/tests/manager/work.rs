@@ -164,15 +164,13 @@ pub(crate) async fn kills_leave_no_trace(place: &Place, replicas: [Replica; 2]) 
     let (pair, uses) = (pair?, uses?);
     place.configure(&strategies("cpuBurstOnly", 77)).await?;
     let settled = settled(place, &uses, "cpuBurstOnly", 77).await?;
-    let [first, second] = by_rank(pair).await?;
     // The same from nothing, by a replica that remembers nothing.
-    let uses_json = json!(uses);
-    second.stop(place).await?;
-    first.stop(place).await?;
+    let [first, second] = pair;
+    tokio::try_join!(first.stop(place), second.stop(place))?;
     wipe(place, &nodes).await?;
     let replicas = [Replica::start(place, "fresh-1").await?, Replica::start(place, "fresh-2").await?];
     let fresh = self::settled(place, &uses, "cpuBurstOnly", 77).await?;
-    ensure!(settled == fresh, "{uses_json}: {settled:#?}\nfresh:\n{fresh:#?}");
+    ensure!(settled == fresh, "{settled:#?}\nfresh:\n{fresh:#?}");
     remove_nodes(place, &nodes).await?;
     Ok(replicas)
 }
