@@ -4,6 +4,7 @@
 //! wake it ([`Controller::listen`]) and what it does about one key ([`Controller::reconcile`]); [`Crew`] gives it a queue, a
 //! worker, retries and metrics. Controllers run on the leader only.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,7 +17,10 @@ use koord_kit::leader::Leadership;
 use koord_kit::log::chain;
 use koord_kit::metrics::{KitMetrics, Metrics};
 use koord_kit::queue::{QueueMetrics, Retries, WorkQueue};
+use koord_kit::write::{Part, Place, WriteError, merge_patch};
 use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -273,6 +277,32 @@ pub fn key_of<K: Resource>(object: &K) -> Key {
 /// The key of a node, and of everything that is named after it.
 pub fn node_key(name: &str) -> Key {
     Key { namespace: "".into(), name: name.into() }
+}
+
+/// Reads an object, lets `change` alter it, and sends what differs, whoever else writes meanwhile.
+///
+/// For fields that nobody but us decides about: whatever the decision rests on wakes us again when it changes. Where
+/// others write all the time, a write that insists on the version it has read would lose the race again and again.
+pub async fn patch_fresh<K>(
+    client: &kube::Client,
+    place: Place<'_>,
+    part: Part,
+    change: impl FnOnce(&mut K),
+) -> Result<(), WriteError>
+where
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug,
+{
+    let (kind, shown) = (K::kind(&()).into_owned(), place.name.to_owned());
+    let failed = |source| WriteError::Api { kind, place: shown, source };
+    let path = format!("{}/{}", K::url_path(&(), place.namespace), place.name);
+    let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
+    let before: K = match request {
+        Ok(request) => client.request(request).await.map_err(failed)?,
+        Err(error) => return Err(failed(error)),
+    };
+    let mut after = before.clone();
+    change(&mut after);
+    merge_patch(client, place, part, &before, &after, false).await.map(drop)
 }
 
 /// Comes some time after the end was asked for.

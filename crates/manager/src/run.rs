@@ -5,10 +5,12 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use koord_kit::client::{ClientConnection, ClientError, ClientOptions};
 use koord_kit::log::chain;
 use koord_kit::shutdown::{End, GRACE_DEFAULT, Shutdown};
+use tokio_util::sync::CancellationToken;
 
 use crate::flags::{self, Options, OptionsError, Request};
 
@@ -17,6 +19,10 @@ mod servers;
 mod webhooks;
 
 pub use assemble::{Ending, Running, Setup, StartError, start};
+
+/// A Service sends no more requests to a replica that is about to stop once all have heard of it; until then they are
+/// answered.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// Plays koord-manager with the words after its name. Ends with 0 when asked to stop, with 1 otherwise.
 pub fn main(words: Vec<OsString>, version: &str) -> ExitCode {
@@ -58,24 +64,52 @@ fn run(options: Options) -> Result<ExitCode, MainError> {
     runtime.block_on(async {
         let shutdown = Shutdown::on_signals().map_err(MainError::Runtime)?;
         let cluster = koord_kit::client::config(&options.kubeconfig).await.map_err(MainError::Client)?;
-        let running = start(Setup { options, cluster }, shutdown.token()).await.map_err(MainError::Start)?;
+        let (stop, asked) = (CancellationToken::new(), shutdown.token());
+        let drain = if options.gates.is_on("WebhookFramework") { DRAIN } else { Duration::ZERO };
+        let running = tokio::select! {
+            running = start(Setup { options, cluster }, stop.clone()) => running.map_err(MainError::Start)?,
+            () = asked.cancelled() => return Ok(ExitCode::SUCCESS),
+        };
         let (ended, ending) = tokio::sync::oneshot::channel();
-        let stop = shutdown.token();
         shutdown.spawn(async move {
             // The receiver lives until the end of this function.
-            let _ = ended.send(running.ended().await);
-            stop.cancel();
+            let _ = ended.send(live(running, &asked, &stop, drain).await);
+            asked.cancel();
         });
-        let end = shutdown.finish(GRACE_DEFAULT).await;
-        Ok(match (end, ending.await) {
-            (End::Clean, Ok(Ending::Stopped)) => ExitCode::SUCCESS,
-            (End::Clean, Ok(Ending::LostLease(reason))) => {
+        // What did not end in time is not waited for any longer.
+        if shutdown.finish(GRACE_DEFAULT).await != End::Clean {
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(match ending.await {
+            Ok(Ending::Stopped) => ExitCode::SUCCESS,
+            Ok(Ending::LostLease(reason)) => {
                 tracing::error!(%reason, "leader election lost");
                 ExitCode::FAILURE
             }
-            _ => ExitCode::FAILURE,
+            Err(_) => ExitCode::FAILURE,
         })
     })
+}
+
+/// Lets it run until it ends, or until the end is asked for and those who send requests have had time to notice.
+async fn live(
+    running: Running,
+    asked: &CancellationToken,
+    stop: &CancellationToken,
+    drain: Duration,
+) -> Ending {
+    let leaving = running.leaving();
+    let ended = running.ended();
+    tokio::pin!(ended);
+    tokio::select! {
+        ending = &mut ended => return ending,
+        () = asked.cancelled() => leaving.cancel(),
+    }
+    tokio::select! {
+        ending = &mut ended => return ending,
+        () = tokio::time::sleep(drain) => stop.cancel(),
+    }
+    ended.await
 }
 
 /// How requests of ours are made and limited.

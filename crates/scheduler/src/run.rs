@@ -82,14 +82,17 @@ fn run(options: Options) -> Result<ExitCode, MainError> {
             let _ = ended.send(running.ended().await);
             stop.cancel();
         });
-        let end = shutdown.finish(GRACE_DEFAULT).await;
-        Ok(match (end, ending.await) {
-            (End::Clean, Ok(Ending::Stopped)) => ExitCode::SUCCESS,
-            (End::Clean, Ok(Ending::LostLease(reason))) => {
+        // What did not end in time is not waited for any longer.
+        if shutdown.finish(GRACE_DEFAULT).await != End::Clean {
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(match ending.await {
+            Ok(Ending::Stopped) => ExitCode::SUCCESS,
+            Ok(Ending::LostLease(reason)) => {
                 tracing::error!(%reason, "Leaderelection lost");
                 ExitCode::FAILURE
             }
-            _ => ExitCode::FAILURE,
+            Err(_) => ExitCode::FAILURE,
         })
     })
 }

@@ -32,6 +32,7 @@ pub use cache::cache_dir;
 pub use control_plane::{Builder, ControlPlane};
 pub use error::Error;
 pub use peer::peer;
+pub use process::free_port;
 pub use shared::shared;
 pub use version::{KUBERNETES_VERSION, Version};
 pub use wait::wait_until;

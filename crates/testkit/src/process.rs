@@ -110,7 +110,7 @@ impl Drop for Process {
 
 /// A port on 127.0.0.1 that is free now. Below the range from which the kernel serves outgoing
 /// connections, so that only another listener can take it before we do.
-pub(crate) fn free_port() -> Result<u16, Error> {
+pub fn free_port() -> Result<u16, Error> {
     const TRIES: u32 = 100;
     const FIRST: u64 = 16_000;
     const COUNT: u64 = 16_000;

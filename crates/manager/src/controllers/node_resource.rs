@@ -14,7 +14,7 @@ use koord_api::slo::key;
 use koord_kit::cache::Delta;
 use koord_kit::write::{Part, Place, WriteError, merge_patch, update_with};
 
-use super::{Controller, Failure, Feeds, Ground, Key, Next, node_key};
+use super::{Controller, Failure, Feeds, Ground, Key, Next, node_key, patch_fresh};
 use crate::metrics::Outcomes;
 use crate::node_resource::batch::zones;
 use crate::node_resource::plan::prepare;
@@ -137,7 +137,8 @@ impl Writer {
         Ok(())
     }
 
-    /// One request where nobody came in between, with the version that was decided about; else read again.
+    /// One request where nobody came in between, with the version that was decided about; else one more for what is
+    /// there now.
     ///
     /// Differs: upstream reads and replaces the whole status each time.
     async fn write_status(
@@ -155,7 +156,7 @@ impl Writer {
             let written = match patched {
                 Err(error) if is_conflict(&error) => {
                     let change = |node: &mut Node| self.lay_over(plan, node);
-                    update_with(client, place(&view.name), Part::Status, change).await.map(drop)
+                    patch_fresh(client, place(&view.name), Part::Status, change).await
                 }
                 other => other.map(drop),
             };

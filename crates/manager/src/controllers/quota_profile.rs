@@ -13,7 +13,7 @@ use koord_kit::write::{Part, Place, WriteError, update_with};
 use kube::Api;
 use kube::api::PostParams;
 
-use super::{Controller, Failure, Feeds, Ground, Key, Next};
+use super::{Controller, Failure, Feeds, Ground, Key, Next, patch_fresh};
 use crate::quota_profile::{Pool, labelled_tree_id, shape, tree_id};
 use crate::world::World;
 
@@ -128,12 +128,13 @@ impl Root<'_> {
 
     async fn change(&self, client: &kube::Client, namespace: &str) -> Result<(), Fault> {
         let place = Place { namespace: Some(namespace), name: &self.spec.quota_name };
-        let written = update_with(client, place, Part::Object, |quota| self.shape(quota)).await;
+        let written =
+            patch_fresh(client, place, Part::Object, |quota: &mut ElasticQuota| self.shape(quota)).await;
         let text = |error: &WriteError| match error {
             WriteError::Api { source, .. } => reason(source),
             other => chain(other),
         };
-        written.map(drop).map_err(|error| Fault::new("UpdateQuotaFailed", "update", &text(&error)))
+        written.map_err(|error| Fault::new("UpdateQuotaFailed", "update", &text(&error)))
     }
 
     fn shape(&self, quota: &mut ElasticQuota) {
@@ -247,11 +248,11 @@ mod tests {
         let (result, seen) = settled(Some(&old), stored).await;
         assert_eq!(result, Ok(()));
         let [_, written] = &seen[..] else { panic!("{seen:?}") };
-        assert!(written.line.starts_with("PUT "), "{}", written.line);
-        assert_eq!(written.body["spec"]["unknown"], json!(1));
-        assert_eq!(written.body["metadata"]["labels"]["keep"], json!("1"));
+        assert!(written.line.starts_with("PATCH "), "{}", written.line);
+        assert!(written.body["spec"].get("unknown").is_none(), "what is not ours is not sent");
+        assert!(written.body["metadata"]["labels"].get("keep").is_none(), "what is not ours is not sent");
         assert_eq!(written.body["metadata"]["labels"][IS_ROOT], json!("true"));
-        assert_eq!(written.body["metadata"]["resourceVersion"], json!("3"));
+        assert!(written.body["metadata"].get("resourceVersion").is_none(), "others may write meanwhile");
     }
 
     #[tokio::test]

@@ -59,10 +59,16 @@ pub struct Running {
     pub metrics: Option<SocketAddr>,
     pub health: Option<SocketAddr>,
     leads: Arc<AtomicBool>,
+    leaving: CancellationToken,
     task: JoinHandle<Ending>,
 }
 
 impl Running {
+    /// Cancelled to tell everyone that the end is near: `/readyz` says no, and webhook clients are asked to go elsewhere.
+    pub fn leaving(&self) -> CancellationToken {
+        self.leaving.clone()
+    }
+
     /// Whether the controllers of this process work.
     pub fn leads(&self) -> bool {
         self.leads.load(Ordering::Acquire)
@@ -105,15 +111,16 @@ pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, Sta
         options,
     };
     let health = Arc::new(Health::default());
-    add_checks(&health, &ground, &stop);
+    let leaving = stop.child_token();
+    add_checks(&health, &ground, &leaving);
     let pages = servers::Pages { health: health.clone(), process, internal };
     let bound = servers::start(&ground.options, &pages, &ground.stop, &ground.tasks).await?;
     start_caches(&ground, workers, source);
-    webhooks::start(&ground, &health).await?;
+    webhooks::start(&ground, &health, &leaving).await?;
     let leads = Arc::new(AtomicBool::new(false));
     let life = Life { ground, stop, leads: leads.clone() };
     let task = tokio::spawn(life.live(lease));
-    Ok(Running { metrics: bound.metrics, health: bound.health, leads, task })
+    Ok(Running { metrics: bound.metrics, health: bound.health, leads, leaving, task })
 }
 
 fn start_caches(ground: &Ground, workers: Workers, source: strategies::Source) {
@@ -141,11 +148,11 @@ fn lease_lock(
     }))
 }
 
-fn add_checks(health: &Health, ground: &Ground, stop: &CancellationToken) {
+fn add_checks(health: &Health, ground: &Ground, leaving: &CancellationToken) {
     let world = ground.world.clone();
     health.add(Check::ready("caches", move || world.check()));
-    let stop = stop.clone();
-    health.add(Check::ready("shutdown", move || match stop.is_cancelled() {
+    let leaving = leaving.clone();
+    health.add(Check::ready("shutdown", move || match leaving.is_cancelled() {
         true => Err("process is shutting down".to_owned()),
         false => Ok(()),
     }));

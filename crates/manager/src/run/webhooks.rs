@@ -1,6 +1,7 @@
 //! Admission on every replica: what the caches know goes in, answers come out. Spec: manager 1.3.
 
 use koord_kit::http::Health;
+use tokio_util::sync::CancellationToken;
 
 use crate::controllers::Ground;
 use crate::webhook::checks::Checks;
@@ -8,7 +9,11 @@ use crate::webhook::follow::Sources;
 use crate::webhook::{self, Parts, StartError};
 
 /// Starts the webhook server, unless its gate is off, and lets `/readyz` ask it.
-pub(super) async fn start(ground: &Ground, health: &Health) -> Result<(), StartError> {
+pub(super) async fn start(
+    ground: &Ground,
+    health: &Health,
+    leaving: &CancellationToken,
+) -> Result<(), StartError> {
     let Ground { client, world, options, kit_metrics, internal, tasks, stop, .. } = ground;
     if !options.gates.is_on("WebhookFramework") {
         return Ok(());
@@ -31,6 +36,7 @@ pub(super) async fn start(ground: &Ground, health: &Health) -> Result<(), StartE
         quotas: checks.quotas(),
         recorder: ground.recorder("koord-manager"),
         metrics: internal.clone(),
+        leaving: leaving.clone(),
     };
     let readiness = webhook::start(parts, stop.clone(), |task| _ = tasks.spawn(task)).await?;
     tokio::select! {

@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use koord_api::crd::elastic_quota::ElasticQuota;
 use koord_api::number::nearest;
 use koord_api::quantity::ResourceList;
 use koord_api::slo::admission::{NodeLabels, Options as ConfigOptions};
@@ -24,13 +25,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::binding::{BindingRules, Decision};
-use super::handler::Handler;
+use super::facts::Facts;
+use super::handler::{Aside, Handler};
 use super::pod_validate::{PodGates, PodValidator};
 use super::quota::evaluator::{Evaluator, RetryPolicy};
 use super::quota::validate::{BoundPods, Labelled};
-use super::quota::watch::{ClusterQuotas, follow};
+use super::quota::watch::{ClusterQuotas, follow, look};
 use super::quota::{Topology, handlers};
-use super::review::{Answer, Verdict};
+use super::review::{Answer, Request, Verdict};
 use super::{config_map, enhanced, node, paths, reservation};
 use crate::flags::Options;
 use crate::world::World;
@@ -102,7 +104,14 @@ impl Checks {
         let quotas = self.world.quotas.subscribe(QUEUE);
         // Nobody may wait for it any more.
         let told = move || _ = synced.send(true);
-        tasks.spawn(follow(quotas, self.topology.clone(), told));
+        let (following, stopped) = (follow(quotas, self.topology.clone(), told), stop.clone());
+        // The cache does not end by itself: others hold it as long as the process lasts.
+        tasks.spawn(async move {
+            tokio::select! {
+                () = following => {}
+                () = stopped.cancelled() => {}
+            }
+        });
         if let Some(worker) = self.enhanced.take() {
             tasks.spawn(worker.run(stop.clone()));
         }
@@ -134,25 +143,32 @@ impl Checks {
         ]
     }
 
+    /// Differs: before a quota is refused, all quotas are read from the API server. What a user created a moment ago may
+    /// have been admitted by another replica, and upstream then refuses what belongs to it, such as a child of that quota.
     fn mutate_quota(&self) -> Handler {
-        let (topology, metrics) = (self.topology.clone(), self.metrics.clone());
-        Handler::now(move |request, _, aside| {
+        let (topology, metrics, api) = (self.topology.clone(), self.metrics.clone(), self.quota_api());
+        let decide = move |request: &Request, topology: &RwLock<Topology>| {
             let weight = |name: &str, weight: &ResourceList| metrics.shared_weight(name, weight);
-            let answer = handlers::mutate(request, &topology, weight);
-            (aside.step)(handlers::PLUGIN, is_allowed(&answer));
-            answer
-        })
+            handlers::mutate(request, topology, weight)
+        };
+        twice(decide, topology, api)
     }
 
     fn validate_quota(&self) -> Handler {
-        let (topology, world) = (self.topology.clone(), self.world.clone());
+        let (topology, world, api) = (self.topology.clone(), self.world.clone(), self.quota_api());
         let gates = self.pods.gates.quota;
-        Handler::now(move |request, _, aside| {
-            let pods = KnownPods(&world);
-            let answer = handlers::validate(request, &topology, &pods, gates, Timestamp::now());
-            (aside.step)(handlers::PLUGIN, is_allowed(&answer));
-            answer
-        })
+        let decide = move |request: &Request, topology: &RwLock<Topology>| {
+            handlers::validate(request, topology, &KnownPods(&world), gates, Timestamp::now())
+        };
+        twice(decide, topology, api)
+    }
+
+    /// The quotas that the caches know of.
+    fn quota_api(&self) -> Api<ElasticQuota> {
+        match &self.options.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
     }
 
     fn validate_config_map(&self) -> Handler {
@@ -209,6 +225,28 @@ impl Checks {
 
 /// Changes of quotas that may wait for the topology.
 const QUEUE: usize = 256;
+
+/// Decides by what the watch has told; before anything is refused, by what the API server says.
+fn twice(
+    decide: impl Fn(&Request, &RwLock<Topology>) -> Answer + Send + Sync + 'static,
+    topology: Arc<RwLock<Topology>>,
+    api: Api<ElasticQuota>,
+) -> Handler {
+    let decide = Arc::new(decide);
+    let (first, known) = (decide.clone(), topology.clone());
+    let at_once = move |request: &Request, _: &Facts, aside: &mut Aside<'_>| {
+        let answer = first(request, &known);
+        (aside.step)(handlers::PLUGIN, is_allowed(&answer));
+        answer
+    };
+    Handler::twice(at_once, move |request, _| {
+        let (decide, topology, api) = (decide.clone(), topology.clone(), api.clone());
+        Box::pin(async move {
+            look(&api, &topology).await;
+            decide(&request, &topology)
+        })
+    })
+}
 
 fn is_allowed(answer: &Answer) -> bool {
     !matches!(answer.verdict, Verdict::Denied(_))

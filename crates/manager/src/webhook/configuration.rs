@@ -19,8 +19,8 @@ const TEMPLATE: &str = "template";
 /// Every namespace carries its name under this label.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// For so long after an authority was made, those before it are still trusted: certificates of other replicas, and
-/// connections being made, may still stem from them.
+/// For so long after an authority came into use, those before it are still trusted: certificates of other replicas,
+/// and connections being made, may still stem from them.
 const OVERLAP_HOURS: i64 = 1;
 
 /// What entries are to say.
@@ -30,6 +30,9 @@ pub struct Wanted<'a> {
     pub is_served: &'a (dyn Fn(&str) -> bool + Sync),
     /// The authority of the server's certificate, PEM.
     pub ca_cert: &'a str,
+    /// Since when this replica goes by that authority. It may have been made long before: Secrets come back from
+    /// backups.
+    pub since: Timestamp,
     pub now: Timestamp,
 }
 
@@ -65,7 +68,7 @@ pub fn keep(
             .unwrap_or_default()
     };
     entries.retain(|entry| path(entry).is_some_and(|path| (wanted.is_served)(&path)));
-    let bundle = STANDARD.encode(bundle(&current, wanted.ca_cert, wanted.now));
+    let bundle = STANDARD.encode(bundle(&current, wanted));
     for entry in &mut entries {
         aim(entry, &bundle, wanted.settings);
         spare_the_cluster(entry, &wanted.settings.namespace);
@@ -176,11 +179,9 @@ fn set_defaults(entry: &mut Value, side: Side) {
 /// The authorities to trust: the one of today, and for a while those that were trusted before it.
 ///
 /// Differs: upstream replaces one by the other, and whatever the API server does in that moment fails.
-fn bundle(current: &[Value], ca_cert: &str, now: Timestamp) -> String {
-    let mut bundle = ca_cert.to_owned();
-    let is_new = validity(ca_cert)
-        .and_then(|(from, _)| from.checked_add(OVERLAP_HOURS.hours()).ok())
-        .is_some_and(|until| now < until);
+fn bundle(current: &[Value], wanted: &Wanted<'_>) -> String {
+    let (mut bundle, now) = (wanted.ca_cert.to_owned(), wanted.now);
+    let is_new = wanted.since.checked_add(OVERLAP_HOURS.hours()).is_ok_and(|until| now < until);
     if !is_new {
         return bundle;
     }

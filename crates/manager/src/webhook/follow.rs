@@ -70,6 +70,11 @@ impl Part {
 
 /// Follows all sources until `stop` is cancelled.
 pub async fn follow(board: Arc<Board>, sources: Sources, recorder: Recorder, stop: CancellationToken) {
+    // Before all is known, a profile could seem to name what does not exist.
+    tokio::select! {
+        () = sources.first(&board) => {}
+        () = stop.cancelled() => return,
+    }
     let mut profiles = sources.profiles.subscribe(DELTAS_MAX);
     let mut namespaces = sources.namespaces.subscribe(DELTAS_MAX);
     let mut classes = sources.priority_classes.subscribe(DELTAS_MAX);

@@ -23,6 +23,8 @@ pub type DecideLater = dyn Fn(Arc<Request>, Arc<Facts>) -> BoxFuture<'static, An
 pub enum Handler {
     Now(Arc<Decide>),
     Later(Arc<DecideLater>),
+    /// Decides at once; what it would refuse is looked at again by the other.
+    Twice(Arc<Decide>, Arc<DecideLater>),
 }
 
 impl Handler {
@@ -38,6 +40,14 @@ impl Handler {
         Handler::Later(Arc::new(decide))
     }
 
+    /// `decide` decides at once, and `again` about what that would refuse.
+    pub fn twice(
+        decide: impl Fn(&Request, &Facts, &mut Aside<'_>) -> Answer + Send + Sync + 'static,
+        again: impl Fn(Arc<Request>, Arc<Facts>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+    ) -> Handler {
+        Handler::Twice(Arc::new(decide), Arc::new(again))
+    }
+
     /// The answer, whatever happens.
     ///
     /// A handler that panics lets the request through as it is: a bug of ours must not keep a cluster from starting
@@ -48,6 +58,14 @@ impl Handler {
             Handler::Now(decide) => catch_unwind(AssertUnwindSafe(|| decide(request, facts, aside))),
             Handler::Later(decide) => {
                 AssertUnwindSafe(decide(request.clone(), facts.clone())).catch_unwind().await
+            }
+            Handler::Twice(decide, again) => {
+                match catch_unwind(AssertUnwindSafe(|| decide(request, facts, aside))) {
+                    Ok(Answer { verdict: Verdict::Denied(_), .. }) => {
+                        AssertUnwindSafe(again(request.clone(), facts.clone())).catch_unwind().await
+                    }
+                    answer => answer,
+                }
             }
         };
         let Ok(mut answer) = answer else {
@@ -83,6 +101,18 @@ mod tests {
     use super::*;
     use crate::webhook::denial::Denial;
 
+    #[tokio::test]
+    async fn a_refusal_gets_a_second_look() {
+        for (first, want) in [(Answer::allow(), false), (Answer::deny(400, "no"), true)] {
+            let handler = Handler::twice(
+                move |_, _, _| first.clone(),
+                |_, _| Box::pin(async { Answer::deny(403, "never") }),
+            );
+            let answer = answered(&handler, "shop").await;
+            assert_eq!(matches!(answer.verdict, Verdict::Denied(denial) if denial.code == 403), want);
+        }
+    }
+
     async fn answered(handler: &Handler, namespace: &str) -> Answer {
         let request = Arc::new(Request { namespace: namespace.into(), ..Request::default() });
         let mut aside = Aside { dice: &mut || 0, step: &mut |_, _| () };
@@ -111,8 +141,11 @@ mod tests {
                 assert_eq!(answer.warnings.len(), usize::from(allowed));
             }
         }
-        let bugs =
-            [Handler::now(|_, _, _| panic!("bug")), Handler::later(|_, _| Box::pin(async { panic!("bug") }))];
+        let bugs = [
+            Handler::now(|_, _, _| panic!("bug")),
+            Handler::later(|_, _| Box::pin(async { panic!("bug") })),
+            Handler::twice(|_, _, _| Answer::deny(400, "no"), |_, _| Box::pin(async { panic!("bug") })),
+        ];
         for bug in bugs {
             assert_eq!(answered(&bug, "shop").await, Answer::allow());
         }

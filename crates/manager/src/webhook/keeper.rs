@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -36,7 +37,7 @@ const ROUND: Duration = Duration::from_secs(60);
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long an API server may take to hear of a new authority, before a certificate of it is served.
-const PROPAGATION: Duration = Duration::from_secs(3);
+const PROPAGATION: Duration = Duration::from_secs(5);
 
 /// What it takes to keep things.
 pub struct Keeper {
@@ -45,6 +46,8 @@ pub struct Keeper {
     gates: Gates,
     clock: fn() -> Timestamp,
     is_ready: watch::Sender<bool>,
+    /// The authority that this replica goes by, and since when. Locked for a look.
+    authority: Mutex<(String, Timestamp)>,
 }
 
 /// Why a round failed. The next one will do better, or tell the same.
@@ -64,9 +67,22 @@ pub enum KeepError {
     Write { kind: &'static str, name: String, source: kube::Error },
 }
 
+impl KeepError {
+    /// Whether another replica was faster, as happens when both have seen the same change.
+    fn is_lost_race(&self) -> bool {
+        match self {
+            KeepError::Secret { source, .. } | KeepError::Write { source, .. } => {
+                matches!(source, kube::Error::Api(status) if status.code == 409)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Keeper {
     pub fn new(client: kube::Client, settings: Settings, gates: Gates, clock: fn() -> Timestamp) -> Keeper {
-        Keeper { client, settings, gates, clock, is_ready: watch::Sender::new(false) }
+        let (is_ready, authority) = (watch::Sender::new(false), Mutex::new((String::new(), clock())));
+        Keeper { client, settings, gates, clock, is_ready, authority }
     }
 
     /// True from the first good round on.
@@ -156,6 +172,15 @@ impl Keeper {
         secret
     }
 
+    /// Since when this replica goes by an authority: from now on when it is another one than before.
+    fn since(&self, ca_cert: &str) -> Timestamp {
+        let mut authority = self.authority.lock().unwrap_or_else(PoisonError::into_inner);
+        if authority.0 != ca_cert {
+            *authority = (ca_cert.to_owned(), (self.clock)());
+        }
+        authority.1
+    }
+
     /// Both configurations are read before either is written.
     async fn configure(&self, artifacts: &Artifacts) -> Result<(), KeepError> {
         let served = |path: &str| is_served(path, &self.gates);
@@ -163,6 +188,7 @@ impl Keeper {
             settings: &self.settings,
             is_served: &served,
             ca_cert: &artifacts.ca_cert,
+            since: self.since(&artifacts.ca_cert),
             now: (self.clock)(),
         };
         let mut changed = Vec::new();
@@ -217,10 +243,16 @@ impl Keeper {
                     ROUND
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        error = chain(&error),
-                        "webhook certificates and configurations are not in order"
-                    );
+                    if error.is_lost_race() {
+                        tracing::info!(
+                            "another replica puts the webhook certificates and configurations in order"
+                        );
+                    } else {
+                        tracing::warn!(
+                            error = chain(&error),
+                            "webhook certificates and configurations are not in order"
+                        );
+                    }
                     let next = wait.mul_f64(0.5 + random::unit());
                     wait = (wait * 2).min(RETRY_MAX);
                     next

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use http::{Method, Request as HttpRequest, StatusCode};
+use http::{HeaderValue, Method, Request as HttpRequest, StatusCode, Version, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use koord_kit::http::{Answer as HttpAnswer, Router, text, with_type};
 use koord_kit::random;
+use tokio_util::sync::CancellationToken;
 
 use super::facts::{Board, Facts, Texts};
 use super::handler::{Aside, Handler};
@@ -40,6 +41,8 @@ pub struct Desk {
     pub find_namespace: FindNamespace,
     pub complain: Complain,
     pub metrics: WebhookMetrics,
+    /// Cancelled when this process is about to stop.
+    pub leaving: CancellationToken,
 }
 
 impl Desk {
@@ -129,17 +132,23 @@ impl Desk {
         if request.method() != Method::POST {
             return text(StatusCode::METHOD_NOT_ALLOWED, "reviews are posted\n");
         }
-        let path = request.uri().path().to_owned();
+        let (path, version) = (request.uri().path().to_owned(), request.version());
         let body = match Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) => {
                 return text(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}\n"));
             }
         };
-        match self.answer(&path, &body).await {
+        let mut answer = match self.answer(&path, &body).await {
             Some(answer) => with_type(StatusCode::OK, "application/json", answer),
             None => text(StatusCode::NOT_FOUND, "nothing is served here\n"),
+        };
+        // An API server sends its next request on a connection that it believes to be good. Told in time, it takes another;
+        // found closed, the request fails. HTTP/2 has its own way to say so.
+        if version == Version::HTTP_11 && self.leaving.is_cancelled() {
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        answer
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Shown at `/internal-metrics`.
     pub metrics: Arc<Metrics>,
+    /// Cancelled when this process is about to stop: clients are asked to go elsewhere.
+    pub leaving: CancellationToken,
 }
 
 /// Why admission cannot be served.
@@ -65,7 +67,7 @@ pub async fn start(
     stop: CancellationToken,
     spawn: impl Fn(Task),
 ) -> Result<Readiness, StartError> {
-    let Parts { client, settings, gates, sources, handlers, quotas, recorder, metrics } = parts;
+    let Parts { client, settings, gates, sources, handlers, quotas, recorder, metrics, leaving } = parts;
     let keeper = Keeper::new(client.clone(), settings.clone(), gates.clone(), Timestamp::now);
     let mut kept = keeper.ready();
     let readiness = Readiness::default();
@@ -94,6 +96,7 @@ pub async fn start(
         find_namespace: follow::find_namespace(client),
         complain: follow::complainer(sources.profiles, recorder),
         metrics: WebhookMetrics::new(&metrics),
+        leaving,
     };
     let dir = &settings.cert_dir;
     let tls = TlsFiles::load(dir.join(TLS_CERT), dir.join(TLS_KEY)).map_err(StartError::Tls)?;

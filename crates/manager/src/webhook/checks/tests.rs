@@ -1,13 +1,11 @@
 use koord_api::keys::pod::label::QUOTA_NAME;
-use koord_api::keys::quota::label::IS_PARENT;
+use koord_api::keys::quota::label::{IS_PARENT, PARENT};
 use serde_json::json;
 
 use super::*;
 use crate::fake::{FakeApi, Seen, refused};
 use crate::flags;
-use crate::webhook::facts::Facts;
-use crate::webhook::handler::Aside;
-use crate::webhook::review::{Operation, Request, Resource, UserInfo};
+use crate::webhook::review::{Operation, Resource, UserInfo};
 use crate::world::Scope;
 
 /// One node, one parent quota without children, and one pod that names it.
@@ -32,8 +30,16 @@ fn cluster(seen: &Seen) -> (u16, Value) {
         "pods" => json!([{"metadata": pod, "spec": {"containers": []}}]),
         "nodes" => json!([{"metadata": meta("n1", json!({"labels": {"a": "1", "b": "2"}}))}]),
         "elasticquotas" => {
-            let quota = meta("q", json!({"namespace": "qns", "labels": {IS_PARENT: "true"}}));
-            json!([{"metadata": quota, "spec": {"max": {"cpu": "1"}}}])
+            let quota = |name: &str| {
+                let labels = json!({"namespace": "qns", "labels": {IS_PARENT: "true"}});
+                json!({"metadata": meta(name, labels), "spec": {"max": {"cpu": "1"}}})
+            };
+            // Lists of caches say how many objects they want; what came after them only others see.
+            if seen.line.contains("limit=") {
+                json!([quota("q")])
+            } else {
+                json!([quota("q"), quota("late")])
+            }
         }
         "configmaps" => {
             let rules = json!({"enable": "true", "rules": "[{\"requiredLabels\":[\"team\"]}]"});
@@ -82,9 +88,10 @@ impl Desk {
 
     async fn close(self) {
         self.stop.cancel();
-        drop(self.checks);
         self.tasks.close();
         self.tasks.wait().await;
+        // Whoever waits for the end still holds the caches.
+        drop(self.checks);
     }
 }
 
@@ -129,6 +136,30 @@ async fn handlers_see_the_cluster() {
     let page = desk.internal.render(koord_kit::metrics::Format::Prometheus);
     let weight = r#"koord_manager_webhook_quota_shared_weight{elasticquota_name="c",resource_name="cpu"} 3"#;
     assert!(page.contains(weight), "{page}");
+    desk.close().await;
+}
+
+/// A quota that another replica has just admitted is not held against whoever refers to it.
+#[tokio::test]
+async fn quotas_are_refused_by_what_the_server_says() {
+    let desk = Desk::open(&[]).await;
+    let child = |parent: &str| {
+        let labels = json!({PARENT: parent});
+        json!({"metadata": {"name": "c", "labels": labels}, "spec": {"max": {"cpu": "1"}}})
+    };
+    for (parent, filled, judged) in [
+        ("late", "changed", "allowed"),
+        (
+            "never",
+            "fill quota c failed, parent not exist",
+            "c has parentName never but not find parentInfo in quotaInfoMap",
+        ),
+    ] {
+        let create =
+            |path| desk.ask(path, request("elasticquotas", Operation::Create, child(parent), Value::Null));
+        assert_eq!(message(create(paths::MUTATE_QUOTA).await), filled, "{parent}");
+        assert_eq!(message(create(paths::VALIDATE_QUOTA).await), judged, "{parent}");
+    }
     desk.close().await;
 }
 

@@ -24,7 +24,7 @@ fn kept(
     settings: &Settings,
 ) -> Option<Value> {
     let is_served = |path: &str| served.contains(&path);
-    let wanted = Wanted { settings, is_served: &is_served, ca_cert, now: at };
+    let wanted = Wanted { settings, is_served: &is_served, ca_cert, since: now(), now: at };
     keep(Side::Mutating, configuration, &wanted).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn a_template_that_is_broken_or_emptied() {
     let (ca, settings) = (authority(now()), settings(&[]));
     let mut broken = fresh();
     broken["metadata"]["annotations"]["template"] = json!("oops");
-    let wanted = Wanted { settings: &settings, is_served: &|_| true, ca_cert: &ca, now: now() };
+    let wanted = Wanted { settings: &settings, is_served: &|_| true, ca_cert: &ca, since: now(), now: now() };
     let error = keep(Side::Mutating, &broken, &wanted).unwrap_err().to_string();
     let want =
         "annotation template of MutatingWebhookConfiguration koordinator-mutating-webhook-configuration is";
@@ -150,6 +150,8 @@ fn authorities_overlap() {
     let third = kept(&second, &["/mutate-pod"], &new, later, &settings).unwrap();
     assert_eq!(bundle(&third), new, "manager#14.2.H6: the old one goes");
     assert_eq!(kept(&third, &["/mutate-pod"], &new, later, &settings), None);
+    let back = kept(&third, &["/mutate-pod"], &old, now(), &settings).unwrap();
+    assert_eq!(bundle(&back), format!("{old}{new}"), "one from a backup is new in use, however old it is");
 }
 
 #[test]

@@ -280,6 +280,22 @@ async fn a_new_authority_is_told_before_it_is_used() {
     assert_ne!(replica.served().ca_cert, old.ca_cert);
 }
 
+/// A Secret from a backup holds an authority that is long made, and new to the API server all the same.
+#[tokio::test(start_paused = true)]
+async fn an_old_authority_comes_back() {
+    let cluster = Cluster::installed();
+    let replica = Replica::new(&cluster, &[]);
+    replica.sync().await;
+    let present = replica.served();
+    let name = "koordinator-webhook-service.koordinator-system.svc";
+    let backup = Artifacts::default().renew(name, "2026-11-01T00:00:00Z".parse().unwrap(), 1).unwrap();
+    let secret = serde_json::to_value(replica.keeper.secret(None, &backup)).unwrap();
+    cluster.lock().put(SECRET, secret);
+    replica.sync().await;
+    assert_eq!(replica.served(), backup);
+    assert_eq!(cluster.bundle(), format!("{}{}", backup.ca_cert, present.ca_cert), "whoever lags is trusted");
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_service_name() {
     let cluster = Cluster::installed();

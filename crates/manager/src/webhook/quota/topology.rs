@@ -60,6 +60,14 @@ impl Topology {
         self.follow(key);
     }
 
+    /// A list shows these quotas and no others. The watch may still tell of earlier times; it will come here, too.
+    pub fn show_all(&mut self, infos: Vec<QuotaInfo>) {
+        let gone: Vec<QuotaKey> =
+            self.known.keys().filter(|key| !infos.iter().any(|info| info.key == **key)).cloned().collect();
+        gone.iter().for_each(|key| self.gone(key));
+        infos.into_iter().for_each(|info| self.show(info));
+    }
+
     /// A quota was admitted as it is given here.
     pub fn expect(&mut self, info: QuotaInfo, now: Timestamp) {
         let key = info.key.clone();

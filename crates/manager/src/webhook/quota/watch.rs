@@ -1,19 +1,23 @@
 //! The cluster's side of quotas: the watch that fills the topology, and the writes that count pods.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use koord_api::annotation::Annotation;
 use koord_api::annotation::quota::ChildRequest;
 use koord_api::crd::elastic_quota::ElasticQuota;
 use koord_kit::cache::{Cache, Delta, Deltas};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::charge::QuotaState;
 use super::evaluator::{QuotaStore, WriteFault};
 use super::info::{QuotaInfo, QuotaKey};
 use super::topology::Topology;
+
+/// Whoever waits for an admission waits for this, too.
+const LOOK_MAX: Duration = Duration::from_secs(2);
 
 /// Keeps the topology in line with the watch until the cache ends. `synced` is called once all quotas of the first list
 /// are in.
@@ -38,6 +42,21 @@ pub async fn follow(
             }
         }
     }
+}
+
+/// Puts all quotas of the API server into the topology, for those who cannot wait for the watch. Nothing changes when it
+/// cannot be asked.
+pub async fn look(quotas: &Api<ElasticQuota>, topology: &RwLock<Topology>) {
+    let listed = match tokio::time::timeout(LOOK_MAX, quotas.list(&ListParams::default())).await {
+        Ok(Ok(listed)) => listed,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "quotas cannot be listed");
+            return;
+        }
+        Err(_) => return,
+    };
+    let infos = listed.iter().map(|quota| QuotaInfo::new(QuotaKey::of(quota, ""), quota)).collect();
+    topology.write().unwrap_or_else(PoisonError::into_inner).show_all(infos);
 }
 
 /// Quotas as the watch has them, written at the API server.

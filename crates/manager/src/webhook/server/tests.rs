@@ -39,6 +39,7 @@ fn desk(profiles: Value, found: Option<Texts>) -> (Desk, Arc<Metrics>, Arc<Mutex
         }),
         complain: Arc::new(move |complaint: &Complaint| heard.lock().unwrap().push(complaint.clone())),
         metrics: WebhookMetrics::new(&metrics),
+        leaving: CancellationToken::new(),
     };
     (desk, metrics, complaints)
 }
@@ -167,6 +168,35 @@ async fn certificates_change_under_load() {
     // The last one written is the one in use.
     assert!(post(port, &two[0].ca_cert, NAME).await.is_ok());
     assert!(post(port, &two[1].ca_cert, NAME).await.is_err());
+    stop.cancel();
+}
+
+/// Clients keep connections; one that finds its own closed under a request has lost it.
+#[tokio::test]
+async fn whoever_leaves_says_so() {
+    let (desk, _, _) = desk(json!([]), None);
+    let (leaving, stop) = (desk.leaving.clone(), CancellationToken::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, Arc::new(desk).router(Arc::new(|| json!({}))), None, stop.clone()));
+    for leaves in [false, true] {
+        if leaves {
+            leaving.cancel();
+        }
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let body = review();
+        let head = format!("POST {MUTATE_POD} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&body).await.unwrap();
+        let mut answer = String::new();
+        while !answer.contains("\r\n\r\n") {
+            let mut part = [0; 1024];
+            let read = stream.read(&mut part).await.unwrap();
+            answer.push_str(&String::from_utf8_lossy(&part[..read]));
+        }
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert_eq!(answer.to_lowercase().contains("connection: close"), leaves, "{answer}");
+    }
     stop.cancel();
 }
 

@@ -45,6 +45,19 @@ fn what_was_never_stored_leaves_no_ghost() {
     assert_eq!(create(&mut cluster, &child("a2"), false), "", "manager#26.DB-13 it never came");
 }
 
+/// What another replica has admitted is found by a list, before the watch tells.
+#[test]
+fn a_list_is_believed_at_once() {
+    let mut cluster = parent_and([child("a1")]);
+    assert_eq!(create(&mut cluster, &child("a2"), false), NO_ROOM);
+    let parent = quota("A").parent(true).min("cpu=10").max("cpu=100");
+    cluster.topology.show_all(vec![info(&parent)]);
+    assert_eq!(create(&mut cluster, &child("a2"), false), "", "a1 is gone");
+    cluster.topology.show_all(vec![info(&parent), info(&child("a1").min("cpu=1"))]);
+    assert_eq!(create(&mut cluster, &child("a3").min("cpu=1"), false), NO_ROOM, "a2 is still expected");
+    assert_eq!(*cluster.ledger(), cluster.topology.recount());
+}
+
 #[test]
 fn an_expected_change_counts_until_the_watch_shows_it() {
     let mut cluster = parent_and([child("a1")]);
