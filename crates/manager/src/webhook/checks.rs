@@ -102,7 +102,14 @@ impl Checks {
         let quotas = self.world.quotas.subscribe(QUEUE);
         // Nobody may wait for it any more.
         let told = move || _ = synced.send(true);
-        tasks.spawn(follow(quotas, self.topology.clone(), told));
+        let (following, stopped) = (follow(quotas, self.topology.clone(), told), stop.clone());
+        // The cache does not end by itself: others hold it as long as the process lasts.
+        tasks.spawn(async move {
+            tokio::select! {
+                () = following => {}
+                () = stopped.cancelled() => {}
+            }
+        });
         if let Some(worker) = self.enhanced.take() {
             tasks.spawn(worker.run(stop.clone()));
         }
