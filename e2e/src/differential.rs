@@ -35,6 +35,9 @@ const REPEATS: usize = 4;
 /// Differences of one kind that are made small; more of the same helps nobody.
 const MINIMISED_MAX: usize = 2;
 
+/// Progress is told after so many scenarios.
+const TOLD_EVERY: u64 = 50;
+
 /// How much to compare.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -66,6 +69,10 @@ pub struct Report {
     /// Changes while a pod waited, and those that made the scheduler try it again.
     pub waited: usize,
     pub woken: usize,
+    /// Those that made ours alone try it again, as docs/differences.md says.
+    pub remembered: usize,
+    /// Scenarios broken off because kube-scheduler forgot a pod that it had made room for.
+    pub forgotten: usize,
     pub scored: usize,
     /// Differences that were not there when tried again: the real scheduler chose otherwise by chance.
     pub by_chance: usize,
@@ -79,7 +86,7 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} scenarios in {:.1} s: {} pods placed, {} refused, {} by preemption, {} of {} changes woke one that waited; {} nodes scored; {} chose otherwise by chance; {} differences",
+            "{} scenarios in {:.1} s: {} pods placed, {} refused, {} by preemption, {} of {} changes woke one that waited and {} only ours; {} nodes scored; {} chose otherwise by chance; {} scenarios broken off by kube-scheduler; {} differences",
             self.scenarios,
             self.time.as_secs_f64(),
             self.placed,
@@ -87,8 +94,10 @@ impl std::fmt::Display for Report {
             self.preempting,
             self.woken,
             self.waited,
+            self.remembered,
             self.scored,
             self.by_chance,
+            self.forgotten,
             self.differences.len()
         )
     }
@@ -114,16 +123,24 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
         report.time += begin.elapsed();
         let mut trial = match tried {
             Ok(trial) => trial,
+            Err(error) if error.is::<record::Forgotten>() => {
+                report.forgotten += 1;
+                continue;
+            }
             Err(error) => {
                 let told = format!("seed {seed} ({}) broke off: {error:#}", scenario.family);
                 say(&told);
                 report.differences.push(told);
+                keep(options, &seed.to_string(), &scenario, say)?;
                 continue;
             }
         };
         trial.pass_over(&options.except);
         report.scenarios += 1;
         report.add(&trial);
+        if report.scenarios.is_multiple_of(TOLD_EVERY) {
+            say(&format!("seed {seed}: {report}"));
+        }
         if let Some(folder) = &options.keep {
             let path = folder.join(format!("{}-{seed}.json", scenario.family));
             std::fs::write(path, serde_json::to_vec_pretty(&trial.recorded)?)?;
@@ -138,11 +155,8 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
                     Some(found.frozen.clone())
                 }
             };
-            if let (Some(smallest), Some(folder)) = (smallest, &options.failures) {
-                std::fs::create_dir_all(folder)?;
-                let path = folder.join(format!("{seed}-{}.json", found.pod));
-                std::fs::write(&path, serde_json::to_vec_pretty(&smallest)?)?;
-                say(&format!("kept as {}", path.display()));
+            if let Some(smallest) = smallest {
+                keep(options, &format!("{seed}-{}", found.pod), &smallest, say)?;
             }
             report.differences.iter().skip(known).for_each(|difference| say(difference));
         }
@@ -153,6 +167,16 @@ pub async fn compare(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Opt
     Ok(Some(report))
 }
 
+/// Keeps a scenario that differs where it can be run again from.
+fn keep(options: &Options, name: &str, scenario: &Scenario, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let Some(folder) = &options.failures else { return Ok(()) };
+    std::fs::create_dir_all(folder)?;
+    let path = folder.join(format!("{name}.json"));
+    std::fs::write(&path, serde_json::to_vec_pretty(scenario)?)?;
+    say(&format!("kept as {}", path.display()));
+    Ok(())
+}
+
 impl Report {
     fn add(&mut self, trial: &Trial) {
         self.placed += trial.placed;
@@ -160,6 +184,7 @@ impl Report {
         self.preempting += trial.preempting;
         self.waited += trial.waited;
         self.woken += trial.woken;
+        self.remembered += trial.remembered;
         self.scored += trial.scored;
     }
 }

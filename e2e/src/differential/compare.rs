@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::scenario::Outcome;
 
+/// The kind of difference of a pod that one of them tried again.
+const WOKEN: &str = "woken";
+const TRIED_AGAIN: &str = "tried again";
+
 /// One thing that is not the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
@@ -11,6 +15,13 @@ pub struct Difference {
     pub what: String,
     pub real: String,
     pub ours: String,
+}
+
+impl Difference {
+    /// Whether a pod that waited was tried again by our engine and left alone by kube-scheduler.
+    pub fn is_tried_by_ours_alone(&self) -> bool {
+        self.what == WOKEN && self.ours == TRIED_AGAIN
+    }
 }
 
 impl std::fmt::Display for Difference {
@@ -28,8 +39,8 @@ pub fn differences(real: &Outcome, ours: &Outcome) -> Vec<Difference> {
         }
     };
     if real.woken != ours.woken {
-        let told = |outcome: &Outcome| if outcome.woken { "tried again" } else { "left alone" }.to_owned();
-        differ("woken".to_owned(), told(real), told(ours));
+        let told = |outcome: &Outcome| if outcome.woken { TRIED_AGAIN } else { "left alone" }.to_owned();
+        differ(WOKEN.to_owned(), told(real), told(ours));
         return found;
     }
     if real.node.is_empty() != ours.node.is_empty() {

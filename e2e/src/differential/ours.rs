@@ -144,12 +144,19 @@ struct Way {
     /// Pods that it thinks are gone: those it preempted.
     preempted: BTreeSet<String>,
     is_preparing: bool,
+    /// Volumes that it wants to bind first.
+    volumes: Vec<String>,
 }
 
 /// Lets an engine try the pod until it has a node or is refused for good.
 fn walk(engine: &mut Engine, start: Time, pod: &PlayedPod) -> Result<Way> {
     let uid = uid(&pod.before);
-    let mut way = Way { outcome: Outcome::default(), preempted: BTreeSet::new(), is_preparing: false };
+    let mut way = Way {
+        outcome: Outcome::default(),
+        preempted: BTreeSet::new(),
+        is_preparing: false,
+        volumes: Vec::new(),
+    };
     let mut now = start;
     for _ in 0..ATTEMPTS_MAX {
         engine.take(now, Input::Tick);
@@ -164,7 +171,10 @@ fn walk(engine: &mut Engine, start: Time, pod: &PlayedPod) -> Result<Way> {
                     way.outcome.nominated = order.node.to_string();
                     victims.extend(order.victims);
                 }
-                Command::Prepare(_) => way.is_preparing = true,
+                Command::Prepare(plan) => {
+                    way.is_preparing = true;
+                    way.volumes = plan.volumes.into_iter().filter_map(|it| it.metadata.name).collect();
+                }
                 _ => {}
             }
         }
@@ -235,7 +245,13 @@ fn follow(
 ) -> Result<Option<bool>> {
     let uid = uid(&pod.before);
     let answer = |outcome| Input::Outcome { uid: uid.clone(), outcome };
-    let is_alike = !way.outcome.node.is_empty() && way.outcome.node == pod.outcome.node;
+    // Which of two volumes that fit equally well is chance; those that the real scheduler bound are in `after`.
+    let is_bound = |volume: &String| {
+        after.iter().any(|object| kind(object) == "PersistentVolume" && name(object) == volume)
+    };
+    let is_alike = !way.outcome.node.is_empty()
+        && way.outcome.node == pod.outcome.node
+        && way.volumes.iter().all(is_bound);
     for object in after {
         if let Some(input) = input(object)? {
             engine.take(now, input);
@@ -249,7 +265,7 @@ fn follow(
         }
         engine.take(now, answer(Answer::Bound));
     } else if !way.outcome.node.is_empty() {
-        let message = "another node was chosen".to_owned();
+        let message = "another place was chosen".to_owned();
         engine.take(
             now,
             answer(match way.is_preparing {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::compare::{Difference, differences};
 use super::ours::Ours;
-use super::record::{Event, Lab, Played, PlayedPod};
+use super::record::{Event, Lab, Played, PlayedPod, keeps_others_off};
 use super::scenario::{Outcome, Scenario, Step, is_kind, kind, name, namespace};
 
 /// What a scenario brought.
@@ -19,6 +19,8 @@ pub struct Trial {
     /// Changes of the cluster while a pod waited, and those that made the scheduler try it again.
     pub waited: usize,
     pub woken: usize,
+    /// Those that made ours alone try it again, as docs/differences.md says.
+    pub remembered: usize,
     /// Nodes scored, on both sides.
     pub scored: usize,
     pub found: Vec<Found>,
@@ -79,13 +81,18 @@ pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
                     found.push(difference);
                 }
             }
-            if !found.is_empty() {
+            let is_better = is_remembered(&found, &played);
+            trial.remembered += usize::from(is_better);
+            if !found.is_empty() && !is_better {
                 let frozen = match pod.is_known {
                     false => state.freeze(scenario, &pod.object, None),
                     true => before.freeze(scenario, &pod.object, Some(step)),
                 };
                 let (seed, real) = (scenario.seed, pod.outcome.clone());
-                trial.found.push(Found { seed, pod: pod_name.clone(), differences: found, frozen, real });
+                let differences = found.clone();
+                trial.found.push(Found { seed, pod: pod_name.clone(), differences, frozen, real });
+            }
+            if !found.is_empty() {
                 // The two no longer agree on why it waits, or whether.
                 if let Some(waiting) = lab.stop_waiting().await? {
                     ours.forget(&waiting);
@@ -96,6 +103,13 @@ pub async fn run(lab: &mut Lab, scenario: &Scenario) -> Result<Trial> {
         state.follow(&played);
     }
     Ok(trial)
+}
+
+/// Whether the only difference is one that we want: kube-scheduler forgets a pod that another pod's anti-affinity keeps
+/// off when that other one goes, ours does not.
+fn is_remembered(found: &[Difference], played: &Played) -> bool {
+    matches!(found, [only] if only.is_tried_by_ours_alone())
+        && played.events.iter().any(|event| matches!(event, Event::Gone(gone) if keeps_others_off(gone)))
 }
 
 impl Trial {

@@ -14,16 +14,18 @@ use koord_api::crd::reservation::Reservation;
 use koord_api::resource::{ResourceId, ResourceVector};
 
 use super::{Cluster, Life, Row};
-use crate::hash::{QuickMap, UidMap};
+use crate::hash::UidMap;
 use crate::intern::Names;
 use crate::pod::{Class, Pod};
 use crate::profile;
 use crate::requests::Requests;
 
+mod entries;
 mod owners;
 pub mod record;
 pub mod selector;
 
+use entries::Entries;
 pub use owners::Owned;
 pub use record::{Phase, Reserved, Source};
 pub use selector::SelectorIndex;
@@ -91,12 +93,12 @@ impl Overdrawn {
 /// All reservations.
 #[derive(Debug, Default)]
 pub struct Reservations {
-    entries: BTreeMap<ReservationId, Entry>,
+    entries: Entries,
     last: u32,
     by_uid: UidMap<ReservationId>,
     by_name: BTreeMap<Box<str>, ReservationId>,
-    /// Ascending by name.
-    by_row: QuickMap<Row, Vec<ReservationId>>,
+    /// By row, as far as there are any; ascending by name.
+    by_row: Vec<Vec<ReservationId>>,
     /// What pods of reservations count for, by UID.
     counted: UidMap<Counted>,
     /// Pods that use a reservation, by its UID and ascending by theirs; it need not be known.
@@ -117,7 +119,7 @@ impl Reservations {
     }
 
     pub fn entry(&self, id: ReservationId) -> Option<&Entry> {
-        self.entries.get(&id)
+        self.entries.get(id)
     }
 
     pub fn get(&self, uid: &str) -> Option<&Entry> {
@@ -130,12 +132,12 @@ impl Reservations {
 
     /// Those whose pods are counted on a row, ascending by name.
     pub fn on(&self, row: Row) -> impl Iterator<Item = &Entry> {
-        self.by_row.get(&row).into_iter().flatten().filter_map(|id| self.entry(*id))
+        self.by_row.get(row.index()).into_iter().flatten().filter_map(|id| self.entry(*id))
     }
 
     /// Whether any pod of a reservation is counted on a row.
     pub fn are_on(&self, row: Row) -> bool {
-        self.by_row.contains_key(&row)
+        self.by_row.get(row.index()).is_some_and(|ids| !ids.is_empty())
     }
 
     /// All of them, in the order they came.
@@ -171,7 +173,7 @@ impl Reservations {
 
     pub(super) fn attend(&mut self, class: &Arc<Class>, names: &Names) {
         if !self.entries.is_empty() {
-            self.owners.attend(class, &self.entries, names);
+            self.owners.attend(class, ReservationId(self.last), &self.entries, names);
         }
     }
 
@@ -209,14 +211,14 @@ impl Reservations {
         self.ordered += usize::from(record.order.is_some());
         let allocated = ResourceVector::new();
         let entry = Entry { id, record, row: None, owners: Vec::new(), allocated, is_matchable: false };
-        self.entries.insert(id, entry);
+        self.entries.push(entry);
         self.move_to(id, row);
         id
     }
 
     fn remove(&mut self, id: ReservationId) -> Option<Entry> {
         self.move_to(id, None);
-        let entry = self.entries.remove(&id)?;
+        let entry = self.entries.remove(id)?;
         self.ordered -= usize::from(entry.record.order.is_some());
         self.by_uid.remove(&entry.record.uid);
         if self.by_name.get(&entry.record.name) == Some(&id) {
@@ -228,21 +230,19 @@ impl Reservations {
 
     /// Where the pod of a reservation is counted.
     fn move_to(&mut self, id: ReservationId, row: Option<Row>) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let Some(entry) = self.entries.get_mut(id) else { return };
         let (old, name) = (std::mem::replace(&mut entry.row, row), entry.record.name.clone());
-        if let Some(old) = old
-            && let Some(list) = self.by_row.get_mut(&old)
-        {
+        if let Some(list) = old.and_then(|old| self.by_row.get_mut(old.index())) {
             list.retain(|known| *known != id);
-            if list.is_empty() {
-                self.by_row.remove(&old);
-            }
         }
         if let Some(row) = row {
             let entries = &self.entries;
-            let list = self.by_row.entry(row).or_default();
+            if self.by_row.len() <= row.index() {
+                self.by_row.resize_with(row.index() + 1, Vec::new);
+            }
+            let list = &mut self.by_row[row.index()];
             let at = list.partition_point(|known| {
-                entries.get(known).is_some_and(|known| (&*known.record.name, known.id) < (&*name, id))
+                entries.get(*known).is_some_and(|known| (&*known.record.name, known.id) < (&*name, id))
             });
             list.insert(at, id);
         }
@@ -250,7 +250,7 @@ impl Reservations {
 
     /// Counts owners again.
     fn add_up(&mut self, id: ReservationId) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let Some(entry) = self.entries.get_mut(id) else { return };
         let users = self.users.get(&entry.record.uid).map_or(&[][..], Vec::as_slice);
         entry.owners = users.iter().filter(|owner| Some(owner.row) == entry.row).cloned().collect();
         entry.allocated = ResourceVector::new();
@@ -398,7 +398,7 @@ impl Cluster {
             (Some(id), Some(old)) if owners::are_alike(&old.owners, &record.owners) => {
                 self.reservations.ordered -= usize::from(old.order.is_some());
                 self.reservations.ordered += usize::from(record.order.is_some());
-                if let Some(entry) = self.reservations.entries.get_mut(&id) {
+                if let Some(entry) = self.reservations.entries.get_mut(id) {
                     entry.record = record.clone();
                 }
                 id
@@ -479,7 +479,7 @@ impl Cluster {
     /// Counts a reservation's owners again, and lets its pod count for what is left.
     fn settle_reservation(&mut self, id: ReservationId) {
         self.reservations.add_up(id);
-        let Some(entry) = self.reservations.entries.get(&id) else { return };
+        let Some(entry) = self.reservations.entries.get(id) else { return };
         let Some(row) = entry.row else { return };
         // The pod that is counted may be an earlier one than the record's; the next is on its way.
         let counted_pod = self.held(&entry.record.uid).map(|held| &held.pod);
@@ -509,7 +509,7 @@ impl Cluster {
             && let Some(id) = self.reservations.by_uid.get(&pod.uid).copied()
         {
             self.reservations.move_to(id, Some(row));
-            let labels = self.reservations.entries.get(&id).map(|entry| &entry.record.labels);
+            let labels = self.reservations.entries.get(id).map(|entry| &entry.record.labels);
             self.reservations.selectors.set(id, labels);
             self.settle_reservation(id);
         }

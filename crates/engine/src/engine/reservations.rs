@@ -257,7 +257,7 @@ impl Engine {
     /// Whether a reservation goes to a node whose room is not free yet. A Restricted one has room in the pods that it takes
     /// in. Spec: A11.4.
     pub(super) fn waits_for_room(&self, pod: &Pod, row: crate::cluster::Row) -> bool {
-        let entry = self.world.cluster.reservations().get(&pod.uid);
+        let entry = pod.class.reserve.as_ref().and_then(|_| self.world.cluster.reservations().get(&pod.uid));
         entry.is_some_and(|entry| {
             let record = &entry.record;
             record.pre_allocation.is_some()

@@ -4,13 +4,14 @@
 //! when the class is attended to. Those that could match at all are found by a label, a reference or nothing in
 //! particular that the owners ask for. Owners that name a pod are looked up by its name or UID, pod by pod.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use koord_api::crd::reservation::{OwnedPod, OwnerMark, OwnerMatcher};
 
 use super::super::matching::ClassLabels;
-use super::{Entry, ReservationId, Reserved};
+use super::entries::Entries;
+use super::{ReservationId, Reserved};
 use crate::hash::QuickMap;
 use crate::intern::{Names, Sym};
 use crate::pod::{Class, Pod};
@@ -149,14 +150,14 @@ impl Owners {
         }
     }
 
-    /// Looks at the reservations that came since a class was last looked at.
+    /// Looks at the reservations that came since a class was last looked at; `last` is the newest of them.
     pub(super) fn attend(
         &mut self,
         class: &Arc<Class>,
-        entries: &BTreeMap<ReservationId, Entry>,
+        last: ReservationId,
+        entries: &Entries,
         names: &Names,
     ) {
-        let last = entries.last_key_value().map_or(ReservationId(0), |(id, _)| *id);
         let address = Arc::as_ptr(class).addr();
         if self.memos.get(&address).is_some_and(|memo| memo.seen >= last) {
             return;
@@ -175,7 +176,7 @@ impl Owners {
         for list in marks.filter_map(|mark| self.by_mark.get(&mark)) {
             let first = list.partition_point(|id| *id <= memo.seen);
             for id in &list[first..] {
-                let owners = entries.get(id).and_then(|entry| entry.record.owners.as_ref().ok());
+                let owners = entries.get(*id).and_then(|entry| entry.record.owners.as_ref().ok());
                 if owners.is_some_and(|owners| owns(owners, class, "", "", names)) {
                     insert(&mut memo.owned, *id);
                 }
@@ -188,19 +189,14 @@ impl Owners {
         self.memos.get(&Arc::as_ptr(class).addr()).map_or(&[], |memo| &memo.owned)
     }
 
-    pub(super) fn owned_by(
-        &self,
-        pod: &Pod,
-        entries: &BTreeMap<ReservationId, Entry>,
-        names: &Names,
-    ) -> Owned<'_> {
+    pub(super) fn owned_by(&self, pod: &Pod, entries: &Entries, names: &Names) -> Owned<'_> {
         let mut owned = Owned { class: self.owned_by_class(&pod.class), pod: Vec::new() };
         if self.by_pod_name.is_empty() && self.by_pod_uid.is_empty() {
             return owned;
         }
         let lists = [self.by_pod_name.get(&pod.key.name), self.by_pod_uid.get(&pod.uid)];
         for id in lists.into_iter().flatten().flatten() {
-            let owners = entries.get(id).and_then(|entry| entry.record.owners.as_ref().ok());
+            let owners = entries.get(*id).and_then(|entry| entry.record.owners.as_ref().ok());
             let is_owned =
                 owners.is_some_and(|owners| owns(owners, &pod.class, &pod.key.name, &pod.uid, names));
             if is_owned && !owned.contains(*id) {

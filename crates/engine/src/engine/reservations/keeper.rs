@@ -12,6 +12,7 @@ use koord_api::duration::GoDuration;
 use koord_api::quantity::{Quantity, ResourceList};
 
 use crate::engine::command::{ReservationChange, Subject};
+use crate::hash::UidMap;
 use crate::profile::args::ReservationArgs;
 use crate::time::Time;
 
@@ -33,8 +34,7 @@ pub(in crate::engine) struct Keeper {
     cleans_marks: bool,
     /// Reservations that are no more and may have left marks.
     orphaned: BTreeSet<Box<str>>,
-    /// By UID.
-    known: BTreeMap<Box<str>, Known>,
+    known: UidMap<Known>,
     names: BTreeMap<Box<str>, Box<str>>,
     /// Those that wait for room on their node.
     waiting: BTreeSet<Box<str>>,
@@ -104,7 +104,7 @@ impl Keeper {
             gc_every: duration(args.gc_interval),
             cleans_marks: args.clean_allocated,
             orphaned: BTreeSet::new(),
-            known: BTreeMap::new(),
+            known: UidMap::default(),
             names: BTreeMap::new(),
             waiting: BTreeSet::new(),
             touched: BTreeSet::new(),
@@ -123,8 +123,11 @@ impl Keeper {
         self.names.get(name).map(|uid| &**uid)
     }
 
+    /// All of them, ascending by UID.
     pub(in crate::engine) fn all(&self) -> impl Iterator<Item = (&str, &Known)> {
-        self.known.iter().map(|(uid, known)| (&**uid, known))
+        let mut all: Vec<(&str, &Known)> = self.known.iter().map(|(uid, known)| (&**uid, known)).collect();
+        all.sort_unstable_by_key(|(uid, _)| *uid);
+        all.into_iter()
     }
 
     /// Takes an object in, with the fault for which it is not looked at. False when this version is known.
@@ -221,11 +224,8 @@ impl Keeper {
     /// Those to look at now, in the order of their UIDs.
     pub(in crate::engine) fn due(&mut self, now: Time) -> Vec<Box<str>> {
         self.has_begun = true;
-        while let Some((at, uid)) = self.timers.first().cloned() {
-            if at > now {
-                break;
-            }
-            self.timers.pop_first();
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, uid)) = self.timers.pop_first() else { break };
             if let Some(known) = self.known.get_mut(&uid) {
                 known.timer = None;
             }
@@ -285,7 +285,9 @@ impl Keeper {
             known.is_finished() && (is_old || is_lost)
         };
         let over = self.known.iter().filter(|(_, known)| is_over(known));
-        over.map(|(uid, known)| (known.name.clone(), uid.clone())).collect()
+        let mut over: Vec<_> = over.map(|(uid, known)| (known.name.clone(), uid.clone())).collect();
+        over.sort_unstable();
+        over
     }
 }
 

@@ -27,7 +27,7 @@ impl Reserving {
         if class.reserve.is_some() || class.wants.is_some() || self.partners.len() != 1 {
             return None;
         }
-        if !reservations.are_on(row) || reservations.are_ordered() {
+        if reservations.are_ordered() {
             return None;
         }
         let seeker = Seeker::new(cycle.cluster, cycle.pod, &self.settings);
@@ -39,7 +39,7 @@ impl Reserving {
         let is_shared = entry.record.names.iter().any(|id| amounts.get(*id) > 0);
         let is_open = is_usual && !is_spent && is_shared;
         let has_room = is_open && self.has_room(cycle, row, entry, is_there);
-        reservations.entry(entry.id).filter(|_| has_room)
+        has_room.then_some(entry.id).and_then(|id| reservations.entry(id))
     }
 
     /// Whether the node has room for the pod when it takes first what the reservation still holds.
