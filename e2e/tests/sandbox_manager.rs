@@ -1,19 +1,25 @@
-//! koord-manager on the sandbox: NodeMetrics and NodeSLOs follow nodes and strategies, one replica acts at a time.
+//! koord-manager on the sandbox: NodeMetrics and NodeSLOs follow nodes and strategies, one replica acts at a time, and
+//! batch pods run on what services leave.
 
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod};
 use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::node_slo::NodeSLO;
+use koord_api::quantity::Quantity;
 use koord_manager::flags::{self, Request};
 use koord_manager::run::{Ending, Running, Setup, start};
+use koord_manager::webhook::paths::{self, Side};
+use koord_manager::webhook::settings::Settings;
 use koord_sandbox::cluster::{Cluster, Options};
 use koord_sandbox::nodes::{Pool, Shape};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +28,14 @@ use tokio_util::sync::CancellationToken;
 const LIMIT: Duration = Duration::from_secs(120);
 const NAMESPACE: &str = "koordinator-system";
 const CONFIG: &str = "slo-controller-config";
+/// Kubernetes' own plugins are enough: batch resources are resources.
+const SCHEDULER: &str = "\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {qps: -1}
+profiles: [{schedulerName: default-scheduler}, {schedulerName: koord-scheduler}]
+";
 
 /// A sandbox, and a client of it.
 struct Stage {
@@ -32,7 +46,11 @@ struct Stage {
 
 impl Stage {
     async fn new(nodes: u32) -> Result<Stage> {
-        let pool = Pool { name: "node".to_owned(), count: nodes, shape: Shape::default() };
+        Stage::with(nodes, Shape::default()).await
+    }
+
+    async fn with(nodes: u32, shape: Shape) -> Result<Stage> {
+        let pool = Pool { name: "node".to_owned(), count: nodes, shape };
         let options = Options { pools: vec![pool], ..Options::default() };
         let cluster = Cluster::start(options, &mut |_| {}).await?;
         let kubeconfig = Kubeconfig::from_yaml(cluster.kubeconfig())?;
@@ -43,15 +61,121 @@ impl Stage {
         Ok(Stage { cluster, config, client })
     }
 
+    /// A manager without webhooks.
     async fn manager(&self, flags: &[&str]) -> Result<Manager> {
-        let always =
-            ["--metrics-addr=127.0.0.1:0", "--health-probe-addr=0", "--feature-gates=WebhookFramework=false"];
-        let Request::Run(options) = flags::parse(flags.iter().copied().chain(always), |_| None)? else {
+        let flags: Vec<&str> =
+            flags.iter().copied().chain(["--feature-gates=WebhookFramework=false"]).collect();
+        self.manager_in(&flags, None).await
+    }
+
+    /// A manager that the API server calls, with its certificates in a folder of its own.
+    async fn admitting_manager(&self, certificates: &Path) -> Result<Manager> {
+        self.manager_in(&[], Some(certificates)).await
+    }
+
+    async fn manager_in(&self, flags: &[&str], certificates: Option<&Path>) -> Result<Manager> {
+        let always = ["--metrics-addr=127.0.0.1:0", "--health-probe-addr=0"];
+        let variable = |name: &str| match name {
+            "WEBHOOK_HOST" => Some("127.0.0.1".to_owned()),
+            "WEBHOOK_PORT" => Some("0".to_owned()),
+            "WEBHOOK_CERT_DIR" => Some(certificates?.display().to_string()),
+            _ => None,
+        };
+        let Request::Run(options) = flags::parse(flags.iter().copied().chain(always), variable)? else {
             bail!("these flags do not start it")
         };
         let stop = CancellationToken::new();
         let setup = Setup { options: *options, cluster: self.config.clone() };
         Ok(Manager { running: start(setup, stop.clone()).await?, stop })
+    }
+
+    /// A koord-scheduler, until the token is cancelled.
+    async fn scheduler(&self) -> Result<(koord_scheduler::run::Running, CancellationToken)> {
+        use koord_scheduler::{config, flags, run};
+        let flags::Request::Run(options) = flags::parse(["--secure-port=0", "--port=0"])? else {
+            bail!("these flags do not start it")
+        };
+        let config = config::parse(Path::new("test"), SCHEDULER, &options.overrides, &options.gates)?;
+        let stop = CancellationToken::new();
+        let setup = run::Setup { options: *options, config, cluster: self.config.clone(), log: None };
+        Ok((run::start(setup, stop.clone()).await?, stop))
+    }
+
+    /// Makes an object of any kind.
+    async fn make(&self, object: Value) -> Result<DynamicObject> {
+        self.post(object, &PostParams::default()).await
+    }
+
+    async fn post(&self, object: Value, params: &PostParams) -> Result<DynamicObject> {
+        let object: DynamicObject = serde_json::from_value(object)?;
+        let types = object.types.clone().context("an object to make has a kind")?;
+        let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+        let api: Api<DynamicObject> = match types.kind.as_str() {
+            "Pod" | "Deployment" => Api::namespaced_with(self.client.clone(), "default", &kind),
+            _ => Api::all_with(self.client.clone(), &kind),
+        };
+        api.create(params, &object).await.with_context(|| format!("cannot make a {}", types.kind))
+    }
+
+    /// What the chart brings for admission and priorities.
+    async fn install(&self) -> Result<()> {
+        let settings = Settings::new(|_| None)?;
+        for side in Side::ALL {
+            let name = settings.configuration_name(side);
+            self.make(paths::installed(side, name, NAMESPACE, &settings.service_name)).await?;
+        }
+        for (name, value) in [("koord-prod", 9000), ("koord-batch", 5000)] {
+            let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": name}, "value": value});
+            self.make(class).await?;
+        }
+        self.set_config(json!({"colocation-config": r#"{"enable":true}"#})).await
+    }
+
+    /// Waits until every node lends CPU within these bounds, in thousandths.
+    async fn until_lent(&self, least: i64, most: i64) -> Result<()> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let look = async || {
+            let nodes = api.list(&ListParams::default()).await.ok()?;
+            let lent = |node: &Node| -> Option<i64> {
+                let amount = node.status.as_ref()?.allocatable.as_ref()?.get("kubernetes.io/batch-cpu")?;
+                Some(amount.0.parse::<Quantity>().ok()?.value())
+            };
+            nodes
+                .iter()
+                .all(|node| lent(node).is_some_and(|lent| (least..=most).contains(&lent)))
+                .then_some(())
+        };
+        until(&format!("moment with {least} to {most} batch-cpu on each node"), look).await
+    }
+
+    /// Waits until a pod made now would become a batch pod.
+    async fn until_admission(&self) -> Result<()> {
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let look = async || {
+            let made = self.post(batch_pod("probe"), &params).await.ok()?;
+            is_batch(&made).then_some(())
+        };
+        until("pod that the profile changes", look).await
+    }
+
+    async fn until_pod(&self, name: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), "default");
+        let look = async || {
+            let pod = json!(api.get(name).await.ok()?);
+            is_so(&pod).then_some(pod)
+        };
+        until(&format!("pod {name} that {what}"), look).await
+    }
+
+    /// From now on the services use this share of what they ask for.
+    async fn services_use(&self, share: &str) -> Result<()> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), "default");
+        let patch = json!({"metadata": {"annotations": {"sandbox.koord.sh/cpu-usage": share}}});
+        for pod in api.list(&ListParams::default().labels("app=web")).await? {
+            api.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        }
+        Ok(())
     }
 
     async fn set_config(&self, data: Value) -> Result<()> {
@@ -228,4 +352,98 @@ async fn one_replica_acts_and_another_takes_over() -> Result<()> {
     ensure!(matches!(ending, Ending::LostLease(_)), "{ending:?}");
     stage.cluster.stop().await;
     Ok(())
+}
+
+/// The co-location story of the v1.0 release note, with services that sleep, wake and sleep again, and managers that come
+/// and go meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_pods_run_on_what_services_leave() -> Result<()> {
+    let often = ("node.koordinator.sh/colocation-strategy", r#"{"metricReportIntervalSeconds":1}"#);
+    let annotations = [(often.0.to_owned(), often.1.to_owned())].into();
+    let stage = Stage::with(3, Shape { cores: 8, memory: 32 << 30, annotations, ..Shape::default() }).await?;
+    stage.install().await?;
+    let (scheduler, stop_scheduler) = stage.scheduler().await?;
+    let certificates = [tempfile::tempdir()?, tempfile::tempdir()?];
+    let first = stage.admitting_manager(certificates[0].path()).await?;
+    until("first leader", async || first.running.leads().then_some(())).await?;
+    // It stands by; a configuration leads to one address, so only one of them admits.
+    let second = stage.manager(&[]).await?;
+
+    stage.make(services()).await?;
+    stage.make(profile()).await?;
+    // 60 % of 8 CPUs, less what the system uses and a tenth of 6 CPUs.
+    stage.until_lent(3900, 4100).await?;
+    stage.until_admission().await?;
+    let landed = stage.make(batch_pod("early")).await?;
+    ensure!(is_batch(&landed), "{landed:?}");
+    let is_running = |pod: &Value| pod["status"]["phase"] == "Running";
+    stage.until_pod("early", "runs", is_running).await?;
+
+    // The services wake: what is lent shrinks to nothing, who is there stays, and nobody else comes.
+    stage.services_use("90%").await?;
+    stage.until_lent(0, 0).await?;
+    stage.make(batch_pod("late")).await?;
+    let waits = |pod: &Value| {
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let mut texts = conditions.filter_map(|condition| condition["message"].as_str());
+        texts.any(|text| text.contains("3 Insufficient kubernetes.io/batch-cpu"))
+    };
+    stage.until_pod("late", "fits nowhere", waits).await?;
+    stage.until_pod("early", "still runs", is_running).await?;
+
+    // Without anyone to ask, pods come as they are written, and the other manager goes on with the nodes.
+    ensure!(first.stop().await == Ending::Stopped, "asked to stop");
+    let unasked = stage.make(batch_pod("unasked")).await.context("an absent webhook blocks nothing")?;
+    ensure!(!is_batch(&unasked), "{unasked:?}");
+    until("second leader", async || second.running.leads().then_some(())).await?;
+    stage.services_use("10%").await?;
+    stage.until_lent(3900, 4100).await?;
+    stage.until_pod("late", "runs", is_running).await?;
+
+    // A new one at another address is found, without being the leader.
+    let third = stage.admitting_manager(certificates[1].path()).await?;
+    stage.until_admission().await?;
+    ensure!(!third.running.leads() && second.running.leads(), "one at a time");
+    for manager in [third, second] {
+        ensure!(manager.stop().await == Ending::Stopped, "asked to stop");
+    }
+    stop_scheduler.cancel();
+    scheduler.ended().await;
+    stage.cluster.stop().await;
+    Ok(())
+}
+
+/// One pod on each of the three nodes, which asks for much and uses little.
+fn services() -> Value {
+    let container = json!({"name": "main", "image": "example.com/web:1",
+        "resources": {"requests": {"cpu": "6", "memory": "16Gi"}}});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
+        "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}, "annotations": {
+                "sandbox.koord.sh/cpu-usage": "10%", "sandbox.koord.sh/memory-usage": "10%"}},
+            "spec": {"priorityClassName": "koord-prod", "containers": [container]}}}})
+}
+
+fn profile() -> Value {
+    json!({"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile",
+        "metadata": {"name": "batch"}, "spec": {"selector": {"matchLabels": {"app": "batch"}},
+            "qosClass": "BE", "priorityClassName": "koord-batch", "schedulerName": "koord-scheduler"}})
+}
+
+/// A pod of 3 CPUs that the profile selects.
+fn batch_pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "batch"}},
+        "spec": {"containers": [{"name": "main", "image": "example.com/batch:1",
+            "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}]}})
+}
+
+/// Whether the profile has been applied, all of it.
+fn is_batch(pod: &DynamicObject) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    let requests = &pod.data["spec"]["containers"][0]["resources"]["requests"];
+    labels.and_then(|labels| labels.get("koordinator.sh/qosClass")).is_some_and(|qos| qos == "BE")
+        && pod.data["spec"]["priority"] == 5000
+        && pod.data["spec"]["schedulerName"] == "koord-scheduler"
+        && requests["kubernetes.io/batch-cpu"] == "3k"
+        && requests["cpu"].is_null()
 }

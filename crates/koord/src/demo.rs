@@ -34,6 +34,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("rollout.yaml", include_str!("demo/builtin/rollout.yaml")),
     ("load.yaml", include_str!("demo/builtin/load.yaml")),
     ("reservation.yaml", include_str!("demo/builtin/reservation.yaml")),
+    ("colocation.yaml", include_str!("demo/builtin/colocation.yaml")),
     ("priority.yaml", include_str!("demo/builtin/priority.yaml")),
     ("pending.yaml", include_str!("demo/builtin/pending.yaml")),
 ];

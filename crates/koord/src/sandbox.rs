@@ -150,6 +150,7 @@ async fn status(place: &Place, as_json: bool) -> Result<()> {
         answer["kubeconfig"] = running.kubeconfig.to_string_lossy().into();
         answer["scheduler"] = running.scheduler.clone().into();
         answer["manager"] = running.manager.clone().into();
+        answer["admission"] = running.admission.clone().into();
         return say(&serde_json::to_string_pretty(&answer)?);
     }
     say(&text::status(place, &running, &answer))

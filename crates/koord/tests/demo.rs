@@ -304,7 +304,9 @@ fn the_built_in_scenario_holds() {
     for part in [
         " in flight estimated at ",
         "Reserved by koord-demo-hold for pods with app=expected until",
-        "19 of 19 steps reached their expected state",
+        "10 of 10 running and as wanted",
+        "Insufficient kubernetes.io/batch-cpu",
+        "26 of 26 steps reached their expected state",
     ] {
         assert!(said.contains(part), "{part:?} in {said}");
     }

@@ -91,9 +91,14 @@ fn a_second_up_finds_the_first_and_down_leaves_nothing() {
     assert!(home.fails("status").contains("start one with `koord sandbox up`"));
     let extra = home.path().join("mine.yaml");
     let said = home.ok(&format!("up --detach --nodes 2 --kubeconfig {}", extra.display()));
-    for part in
-        ["API server at https://127.0.0.1:", "kinds of Koord", "2 nodes", "Ready after", "export KUBECONFIG="]
-    {
+    for part in [
+        "API server at https://127.0.0.1:",
+        "kinds of Koord",
+        "2 nodes",
+        "admission webhooks at https://127.0.0.1:",
+        "Ready after",
+        "export KUBECONFIG=",
+    ] {
         assert!(said.contains(part), "{part} in {said}");
     }
     let first = home.state();
@@ -103,7 +108,8 @@ fn a_second_up_finds_the_first_and_down_leaves_nothing() {
     assert_eq!(home.status()["nodes"]["ready"], 2);
     assert!(home.ok("status").contains("2 ready"));
     assert!(home.ok("down").contains("has stopped"));
-    for gone in [extra, home.path().join("kubeconfig"), home.path().join("running.json")] {
+    let ours = ["kubeconfig", "running.json", "webhook-certificates"].map(|name| home.path().join(name));
+    for gone in ours.into_iter().chain([extra]) {
         assert!(!gone.exists(), "{} is left", gone.display());
     }
     assert!(home.fails("status").contains("no sandbox runs"));
@@ -189,6 +195,36 @@ fn a_saved_cluster_comes_back_whole() {
     assert_eq!(find("saved.json"), find("again.json"), "uid, times and managers are kept");
 }
 
+/// Whatever becomes of the objects, the API server calls the manager that runs.
+#[test]
+fn admission_outlives_a_reset_and_comes_with_a_saved_cluster() {
+    let home = Home::new();
+    let check = |when: &str| {
+        let admission = home.status()["admission"].as_str().unwrap().to_owned();
+        home.ok("save now.json");
+        let list: Value = serde_json::from_slice(&fs::read(home.path().join("now.json")).unwrap()).unwrap();
+        for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+            let mut items = list["items"].as_array().unwrap().iter();
+            let found =
+                items.find(|item| item["kind"] == kind).unwrap_or_else(|| panic!("{when}: no {kind}"));
+            let webhooks = found["webhooks"].as_array().unwrap();
+            let urls = webhooks.iter().map(|webhook| webhook["clientConfig"]["url"].as_str().unwrap());
+            assert!(!webhooks.is_empty(), "{when}: {kind} is empty");
+            urls.for_each(|url| assert!(url.starts_with(&admission), "{when}: {url} at {admission}"));
+        }
+    };
+    home.ok("up --detach --nodes 0");
+    check("after the start");
+    home.ok("reset");
+    check("after a reset");
+    home.ok("down");
+    home.ok("up --detach --from now.json");
+    check("from a file");
+    home.ok("down");
+    assert!(home.ok("up --detach --nodes 0 --manager none").contains("Ready after"));
+    assert!(home.status()["admission"].is_null());
+}
+
 #[test]
 fn mistakes_are_named() {
     let home = Home::new();
@@ -253,7 +289,7 @@ fn a_real_cluster_can_be_brought_in() {
 
 #[test]
 fn the_manual_runs_as_written() {
-    run_manual("sandbox.md", 6);
+    run_manual("sandbox.md", 8);
 }
 
 #[test]

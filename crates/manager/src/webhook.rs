@@ -56,4 +56,4 @@ pub mod readiness;
 
 mod start;
 
-pub use start::{Parts, StartError, Task, start};
+pub use start::{Parts, Served, StartError, Task, start};

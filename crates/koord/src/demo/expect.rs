@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use koord_api::quantity::Quantity;
 use serde_json::Value;
 
 use super::scenario::{Count, Expectation, Labelled, ObjectRef, PodState, Pods, Which};
-use super::world::{Pod, World};
+use super::world::{Node, Pod, World};
 
 /// What was found, and whether it is what was wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,9 @@ pub(super) struct Verdict {
 pub(super) fn judge(expectation: &Expectation, world: &World) -> Verdict {
     match expectation {
         Expectation::Ready { object, count } => ready(object, *count, world),
-        Expectation::Pods { pods, state, count } => pods_in_state(pods, *state, *count, world),
+        Expectation::Pods { pods, state, count, matches } => {
+            pods_in_state(pods, *state, *count, matches.as_ref(), world)
+        }
         Expectation::Spread { pods, over, max_skew, domains_min } => {
             spread(pods, over, *max_skew, *domains_min, world)
         }
@@ -34,6 +37,9 @@ pub(super) fn judge(expectation: &Expectation, world: &World) -> Verdict {
         }
         Expectation::Preempted { pods, count, by } => preempted(pods, *count, by.as_ref(), world),
         Expectation::Gone { pods } => gone(pods, world),
+        Expectation::Allocatable { resource, nodes, least, most } => {
+            allocatable(resource, nodes.as_ref(), *least, *most, world)
+        }
         Expectation::Object { object, matches } => object_matches(object, matches, world),
     }
 }
@@ -49,6 +55,11 @@ pub(super) fn objects(expectation: &Expectation) -> Option<&ObjectRef> {
 /// Whether the labels of nodes matter.
 pub(super) fn needs_nodes(expectation: &Expectation) -> bool {
     matches!(expectation, Expectation::Spread { .. } | Expectation::OnNodes { .. })
+}
+
+/// Whether amounts of nodes matter, which change all the time.
+pub(super) fn needs_amounts(expectation: &Expectation) -> bool {
+    matches!(expectation, Expectation::Allocatable { .. })
 }
 
 /// Whether events matter.
@@ -137,7 +148,13 @@ fn verdict_of_job(object: &ObjectRef, wanted: u64, status: &Value) -> Verdict {
     verdict(is_complete && done >= wanted, format!("Job {}: {done} of {wanted} pods succeeded", object.name))
 }
 
-fn pods_in_state(pods: &Pods, state: PodState, count: Count, world: &World) -> Verdict {
+fn pods_in_state(
+    pods: &Pods,
+    state: PodState,
+    count: Count,
+    matches: Option<&Value>,
+    world: &World,
+) -> Verdict {
     let alive = alive(pods, world);
     let is_in_state = |pod: &&&Pod| match state {
         PodState::Scheduled => pod.node.is_some(),
@@ -147,7 +164,9 @@ fn pods_in_state(pods: &Pods, state: PodState, count: Count, world: &World) -> V
         PodState::Succeeded => pod.phase == "Succeeded",
         PodState::Failed => pod.phase == "Failed",
     };
-    let found = alive.iter().filter(is_in_state).count();
+    let differs = |pod: &Pod| matches.and_then(|wanted| difference(wanted, &pod.object, ""));
+    let in_state: Vec<_> = alive.iter().filter(is_in_state).collect();
+    let found = in_state.iter().filter(|pod| differs(pod).is_none()).count();
     let word = match state {
         PodState::Scheduled => "scheduled",
         PodState::Pending => "pending",
@@ -156,7 +175,13 @@ fn pods_in_state(pods: &Pods, state: PodState, count: Count, world: &World) -> V
         PodState::Succeeded => "succeeded",
         PodState::Failed => "failed",
     };
-    let told = format!("{}: {} {word}", name(pods), count.tell(found, alive.len()));
+    let mut told = format!("{}: {} {word}", name(pods), count.tell(found, alive.len()));
+    if matches.is_some() {
+        told.push_str(" and as wanted");
+    }
+    if let Some((pod, difference)) = in_state.iter().find_map(|pod| Some((pod, differs(pod)?))) {
+        told.push_str(&format!("; of {} {difference}", pod.name));
+    }
     verdict(count.is_met(found, alive.len()), told)
 }
 
@@ -258,6 +283,26 @@ fn gone(pods: &Pods, world: &World) -> Verdict {
     let left = world.pods.iter().filter(|pod| pod.is_one_of(pods)).count();
     let told = if left == 0 { "gone".to_owned() } else { format!("{left} still there") };
     verdict(left == 0, format!("{}: {told}", name(pods)))
+}
+
+fn allocatable(
+    resource: &str,
+    nodes: Option<&Labelled>,
+    least: Option<Quantity>,
+    most: Option<Quantity>,
+    world: &World,
+) -> Verdict {
+    let is_meant = |node: &&Node| match nodes {
+        Some(nodes) => node.is_ready && nodes.selector.matches(&node.labels),
+        None => node.takes_pods(),
+    };
+    let meant: Vec<&Node> = world.nodes.iter().filter(is_meant).collect();
+    let found: Quantity = meant.iter().filter_map(|node| node.allocatable.get(resource)).copied().sum();
+    let is_met = least.is_none_or(|least| found >= least) && most.is_none_or(|most| found <= most);
+    let bounds = [("at least", least), ("at most", most)];
+    let bounds = bounds.into_iter().filter_map(|(word, bound)| Some(format!(", {word} {} wanted", bound?)));
+    let told = format!("{resource} of {} nodes: {found}{}", meant.len(), bounds.collect::<String>());
+    verdict(is_met && !meant.is_empty(), told)
 }
 
 fn object_matches(object: &ObjectRef, wanted: &Value, world: &World) -> Verdict {

@@ -8,7 +8,7 @@ use http::{Method, Request};
 use koord_kit::client::{ClientConnection, ClientOptions, connect};
 use koord_sandbox::cluster::Wanted;
 use koord_sandbox::server::control::PREFIX;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiResource, Scope, pinned_kind};
 use kube::{Api, Client};
@@ -161,6 +161,15 @@ impl Live {
         };
         let patched = api.patch(&object.name, &PatchParams::default(), &patch).await;
         patched.map(drop).map_err(plain).with_context(|| format!("cannot patch {}", tell(object)))
+    }
+
+    /// All objects of a kind, and of a namespace where it has one, with such labels.
+    pub(super) async fn find(&mut self, objects: &ObjectRef, selector: &str) -> Result<Vec<ObjectRef>> {
+        let (api, _) = self.api(objects).await?;
+        let listed = api.list(&ListParams::default().labels(selector)).await;
+        let listed = listed.map_err(plain).with_context(|| format!("cannot list {}", objects.kind))?;
+        let named = |name: String| ObjectRef { name, ..objects.clone() };
+        Ok(listed.items.into_iter().filter_map(|item| item.metadata.name).map(named).collect())
     }
 
     pub(super) async fn delete(&mut self, object: &ObjectRef) -> Result<()> {

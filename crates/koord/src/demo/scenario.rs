@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use koord_api::quantity::Quantity;
 use koord_api::selector::Selector;
 use regex::Regex;
 use serde_json::Value;
@@ -65,10 +66,27 @@ pub(crate) struct ObjectRef {
 
 #[derive(Debug)]
 pub(crate) enum Action {
-    Apply { object: ObjectRef, manifest: Value },
+    Apply {
+        object: ObjectRef,
+        manifest: Value,
+    },
     Delete(ObjectRef),
-    Scale { object: ObjectRef, replicas: i32 },
-    Patch { object: ObjectRef, patch: Value, how: PatchKind },
+    Scale {
+        object: ObjectRef,
+        replicas: i32,
+    },
+    Patch {
+        object: ObjectRef,
+        patch: Value,
+        how: PatchKind,
+    },
+    /// The same for all that a selector means; the name in `objects` is empty.
+    PatchAll {
+        objects: ObjectRef,
+        selector: Labelled,
+        patch: Value,
+        how: PatchKind,
+    },
     Cordon(Nodes),
     Uncordon(Nodes),
 }
@@ -135,8 +153,8 @@ pub(crate) enum PodState {
 pub(crate) enum Expectation {
     /// A workload has rolled out (a Job: is complete), with this many pods where a number is given.
     Ready { object: ObjectRef, count: Option<u64> },
-    /// So many of these pods are in a state.
-    Pods { pods: Pods, state: PodState, count: Count },
+    /// So many of these pods are in a state and, where fields are given, have them.
+    Pods { pods: Pods, state: PodState, count: Count, matches: Option<Value> },
     /// These pods' numbers per value of a node label differ by no more than this.
     Spread { pods: Pods, over: String, max_skew: usize, domains_min: usize },
     /// All these pods are on nodes with such labels.
@@ -147,6 +165,8 @@ pub(crate) enum Expectation {
     Preempted { pods: Pods, count: Count, by: Option<Pods> },
     /// None of these pods exists.
     Gone { pods: Pods },
+    /// The nodes with such labels, or all that take any pod, have so much of a resource together.
+    Allocatable { resource: String, nodes: Option<Labelled>, least: Option<Quantity>, most: Option<Quantity> },
     /// An object has these fields; lists hold an item like each one given.
     Object { object: ObjectRef, matches: Value },
 }

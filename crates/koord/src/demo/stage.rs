@@ -188,6 +188,23 @@ impl<'s> Stage<'s> {
                 self.voice.say(&format!("    patch {}", tell(object)));
                 self.live.patch(object, patch, *how).await
             }
+            Action::PatchAll { objects, selector, patch, how } => {
+                let objects = &self.live.placed(objects).await?;
+                let meant = self.live.find(objects, &selector.text).await?;
+                if meant.is_empty() {
+                    bail!("there is no {} with {}", objects.kind, selector.text);
+                }
+                self.voice.say(&format!(
+                    "    patch every {} with {}: {}",
+                    objects.kind,
+                    selector.text,
+                    meant.len()
+                ));
+                for object in &meant {
+                    self.live.patch(object, patch, *how).await?;
+                }
+                Ok(())
+            }
             Action::Cordon(nodes) => self.cordon(nodes, true).await,
             Action::Uncordon(nodes) => self.cordon(nodes, false).await,
         }
@@ -281,9 +298,10 @@ impl<'s> Stage<'s> {
         }
         // Labels of nodes hardly change, and nodes are many: they are asked for again only for one that is new.
         let is_known = |name: &String| self.world.nodes.iter().any(|node| node.name == *name);
-        if step.expectations.iter().any(expect::needs_nodes)
-            && (self.world.nodes.is_empty()
-                || !self.world.pods.iter().filter_map(|pod| pod.node.as_ref()).all(is_known))
+        let has_news = self.world.nodes.is_empty()
+            || !self.world.pods.iter().filter_map(|pod| pod.node.as_ref()).all(is_known);
+        if step.expectations.iter().any(expect::needs_amounts)
+            || step.expectations.iter().any(expect::needs_nodes) && has_news
         {
             self.world.nodes = self.live.nodes().await?;
         }

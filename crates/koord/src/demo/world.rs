@@ -1,7 +1,9 @@
 //! What there is in the cluster at one moment, as far as expectations look at it. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use koord_api::quantity::ResourceList;
 use serde_json::Value;
 
 use super::scenario::{ObjectRef, Pods, Which};
@@ -34,6 +36,8 @@ pub(super) struct Pod {
     pub(super) is_ready: bool,
     pub(super) is_terminating: bool,
     pub(super) unscheduled: Option<Unscheduled>,
+    /// All that the server says of it.
+    pub(super) object: Arc<Value>,
 }
 
 /// What a scheduler said of a pod that it could not place.
@@ -47,8 +51,11 @@ pub(super) struct Unscheduled {
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
+    pub(super) allocatable: ResourceList,
     pub(super) is_ready: bool,
     pub(super) is_cordoned: bool,
+    /// Only pods that say so come here.
+    pub(super) is_tainted: bool,
     /// The scenario that did it.
     pub(super) cordoned_by: Option<String>,
 }
@@ -80,6 +87,7 @@ impl Pod {
             is_terminating: pod["metadata"]["deletionTimestamp"].is_string(),
             unscheduled: unscheduled
                 .map(|it| Unscheduled { reason: text(&it["reason"]), message: text(&it["message"]) }),
+            object: Arc::new(pod.clone()),
         }
     }
 
@@ -106,18 +114,21 @@ impl Node {
     pub(super) fn from_json(node: &Value) -> Node {
         let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
         let mut ready = conditions.into_iter().filter(|condition| condition["type"] == "Ready");
+        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
         Node {
             name: text(&node["metadata"]["name"]),
             labels: labels(node),
+            allocatable: serde_json::from_value(node["status"]["allocatable"].clone()).unwrap_or_default(),
             is_ready: ready.any(|condition| condition["status"] == "True"),
             is_cordoned: node["spec"]["unschedulable"] == true,
+            is_tainted: taints.into_iter().any(|taint| taint["effect"] != "PreferNoSchedule"),
             cordoned_by: node["metadata"]["annotations"][CORDONED_BY].as_str().map(str::to_owned),
         }
     }
 
-    /// Whether new pods may come.
+    /// Whether any new pod may come.
     pub(super) fn takes_pods(&self) -> bool {
-        self.is_ready && !self.is_cordoned
+        self.is_ready && !self.is_cordoned && !self.is_tainted
     }
 }
 

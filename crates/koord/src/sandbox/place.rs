@@ -35,6 +35,9 @@ pub(crate) struct Running {
     /// Where its manager serves metrics; None where it runs without one.
     #[serde(default)]
     pub(crate) manager: Option<String>,
+    /// Where its manager answers the API server; None where nobody does.
+    #[serde(default)]
+    pub(crate) admission: Option<String>,
 }
 
 /// The folder is ours until this is dropped.
@@ -200,6 +203,7 @@ mod tests {
             kubeconfig: place.kubeconfig(),
             scheduler: None,
             manager: None,
+            admission: None,
         };
         place.announce(&running).unwrap();
         assert_eq!(place.running().unwrap().server, "s");

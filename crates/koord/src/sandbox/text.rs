@@ -26,6 +26,7 @@ pub(super) fn status(place: &Place, running: &Running, answer: &Value) -> String
         ("kubeconfig", running.kubeconfig.display().to_string()),
         ("scheduler", running.scheduler.clone().unwrap_or_else(|| "none".to_owned())),
         ("manager", running.manager.clone().unwrap_or_else(|| "none".to_owned())),
+        ("admission", running.admission.clone().unwrap_or_else(|| "none".to_owned())),
         ("nodes", counts(&answer["nodes"])),
         ("pods", counts(&answer["pods"])),
         ("objects", format!("{objects} of {kinds} kinds, revision {}", number(&answer["revision"]))),
@@ -83,11 +84,11 @@ mod tests {
         let place = Place::new(Some(dir.path())).unwrap();
         let scheduler = Some("http://h:2".to_owned());
         let (server, kubeconfig) = ("https://h:1".into(), "/k".into());
-        let running = Running { pid: 7, server, kubeconfig, scheduler, manager: None };
+        let running = Running { pid: 7, server, kubeconfig, scheduler, manager: None, admission: None };
         let answer = json!({"started": "then", "kubernetes": "v1.35.4", "revision": 9,
             "nodes": {"ready": 3, "failed": 1}, "pods": {}, "objects": {"nodes": 4, "leases.coordination.k8s.io": 4}});
         let text = status(&place, &running, &answer);
-        assert!(text.contains("scheduler   http://h:2\nmanager     none\n"), "{text}");
+        assert!(text.contains("scheduler   http://h:2\nmanager     none\nadmission   none\n"), "{text}");
         assert!(
             text.contains(
                 "nodes       1 failed, 3 ready\npods        none\nobjects     8 of 2 kinds, revision 9\n"

@@ -14,7 +14,7 @@ use koord_kit::shutdown::Shutdown;
 use koord_sandbox::cluster::{Cluster, Options, Step, Wanted};
 use koord_sandbox::dump::Dump;
 
-use super::manager::Manager;
+use super::manager::{self, Manager};
 use super::place::{Held, Place, Running, quoted, write_kubeconfig};
 use super::scheduler::Scheduler;
 use super::{read_input, say, text};
@@ -149,7 +149,7 @@ impl Up {
             started = Cluster::start(options, &mut progress) => started?,
             () = stop.cancelled() => return say("Stopped while starting."),
         };
-        let (scheduler, manager) = self.start_components(&cluster, begun).await?;
+        let (scheduler, manager, admission) = self.start_components(place, &cluster, begun).await?;
         let mut kubeconfigs = vec![place.kubeconfig()];
         if let Some(path) = &self.kubeconfig {
             kubeconfigs.push(std::path::absolute(path)?);
@@ -164,6 +164,7 @@ impl Up {
             kubeconfig: kubeconfigs.last().cloned().unwrap_or_default(),
             scheduler: scheduler.as_ref().map(Scheduler::address),
             manager: manager.as_ref().map(Manager::address),
+            admission,
         };
         place.announce(&running)?;
         say(&format!(
@@ -190,12 +191,13 @@ impl Up {
         shown
     }
 
-    /// Starts what runs beside the API server.
+    /// Starts what runs beside the API server; with the manager comes the address of its webhooks.
     async fn start_components(
         &self,
+        place: &Place,
         cluster: &Cluster,
         begun: Instant,
-    ) -> Result<(Option<Scheduler>, Option<Manager>)> {
+    ) -> Result<(Option<Scheduler>, Option<Manager>, Option<String>)> {
         let scheduler = match self.scheduler.as_str() {
             "none" => None,
             _ => {
@@ -204,17 +206,15 @@ impl Up {
                 Some(started)
             }
         };
-        let manager = match self.manager.as_str() {
-            // It lives by kinds of Koord.
-            _ if self.no_crds => None,
-            "none" => None,
-            _ => {
-                let started = Manager::start(cluster.kubeconfig()).await?;
-                let _ = say(&step(&format!("manager, metrics at {}", started.address()), begun));
-                Some(started)
-            }
-        };
-        Ok((scheduler, manager))
+        // It lives by kinds of Koord.
+        if self.no_crds || self.manager == "none" {
+            return Ok((scheduler, None, None));
+        }
+        let manager = Manager::start(cluster.kubeconfig(), manager::certificates(place.dir())).await?;
+        let _ = say(&step(&format!("manager, metrics at {}", manager.address()), begun));
+        let admission = manager.admission().await?;
+        let _ = say(&step(&format!("admission webhooks at {admission}"), begun));
+        Ok((scheduler, Some(manager), Some(admission)))
     }
 
     /// From ready to the end: the demo where one is wanted, what to type next, and waiting.

@@ -21,6 +21,7 @@ use crate::controllers::{self, Ground, Lead};
 use crate::flags::Options;
 use crate::metrics::ManagerMetrics;
 use crate::strategies;
+use crate::webhook::Served;
 use crate::world::{Scope, Workers, World};
 
 /// The lease that all replicas compete for.
@@ -58,6 +59,8 @@ pub enum Ending {
 pub struct Running {
     pub metrics: Option<SocketAddr>,
     pub health: Option<SocketAddr>,
+    /// None where the webhooks are off.
+    pub admission: Option<Served>,
     leads: Arc<AtomicBool>,
     leaving: CancellationToken,
     task: JoinHandle<Ending>,
@@ -116,11 +119,11 @@ pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, Sta
     let pages = servers::Pages { health: health.clone(), process, internal };
     let bound = servers::start(&ground.options, &pages, &ground.stop, &ground.tasks).await?;
     start_caches(&ground, workers, source);
-    webhooks::start(&ground, &health, &leaving).await?;
+    let admission = webhooks::start(&ground, &health, &leaving).await?;
     let leads = Arc::new(AtomicBool::new(false));
     let life = Life { ground, stop, leads: leads.clone() };
     let task = tokio::spawn(life.live(lease));
-    Ok(Running { metrics: bound.metrics, health: bound.health, leads, leaving, task })
+    Ok(Running { metrics: bound.metrics, health: bound.health, admission, leads, leaving, task })
 }
 
 fn start_caches(ground: &Ground, workers: Workers, source: strategies::Source) {

@@ -6,17 +6,17 @@ use tokio_util::sync::CancellationToken;
 use crate::controllers::Ground;
 use crate::webhook::checks::Checks;
 use crate::webhook::follow::Sources;
-use crate::webhook::{self, Parts, StartError};
+use crate::webhook::{self, Parts, Served, StartError};
 
 /// Starts the webhook server, unless its gate is off, and lets `/readyz` ask it.
 pub(super) async fn start(
     ground: &Ground,
     health: &Health,
     leaving: &CancellationToken,
-) -> Result<(), StartError> {
+) -> Result<Option<Served>, StartError> {
     let Ground { client, world, options, kit_metrics, internal, tasks, stop, .. } = ground;
     if !options.gates.is_on("WebhookFramework") {
-        return Ok(());
+        return Ok(None);
     }
     let mut checks = Checks::new(world, client, options, kit_metrics, internal);
     checks.start(tasks, stop);
@@ -38,11 +38,11 @@ pub(super) async fn start(
         metrics: internal.clone(),
         leaving: leaving.clone(),
     };
-    let readiness = webhook::start(parts, stop.clone(), |task| _ = tasks.spawn(task)).await?;
+    let served = webhook::start(parts, stop.clone(), |task| _ = tasks.spawn(task)).await?;
     tokio::select! {
         () = checks.synced() => {}
         () = stop.cancelled() => {}
     }
-    health.add(readiness.check());
-    Ok(())
+    health.add(served.readiness.check());
+    Ok(Some(served))
 }

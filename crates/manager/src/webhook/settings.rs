@@ -1,6 +1,6 @@
 //! What the environment says about the webhook server. Spec: manager 1.2.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use super::paths::Side;
@@ -10,6 +10,7 @@ use super::paths::Side;
 pub struct Settings {
     /// Namespace of the Service and the Secret, and our own.
     pub namespace: String,
+    /// 0: a free one, of which the API server is told once it is known.
     pub port: u16,
     /// Where the server's certificates are written.
     pub cert_dir: PathBuf,
@@ -95,6 +96,15 @@ impl Settings {
         })
     }
 
+    /// What to listen on, the best first: all addresses of both families, or of the one there is. Where nobody but this
+    /// machine calls, nobody else has to be able to.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        match self.host.as_deref() {
+            Some("127.0.0.1") => vec![Ipv4Addr::LOCALHOST.into()],
+            _ => vec![Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()],
+        }
+    }
+
     pub fn configuration_name(&self, side: Side) -> &str {
         match side {
             Side::Mutating => &self.mutating_name,
@@ -133,6 +143,9 @@ mod tests {
             (six.writer, six.url("/x").as_deref()),
             (Writer::Secret, Some("https://[fd00::1]:9876/x"))
         );
+        assert_eq!(six.addresses().len(), 2, "others may call");
+        let local = settings(&[("WEBHOOK_HOST", "127.0.0.1"), ("WEBHOOK_PORT", "0")]).unwrap();
+        assert_eq!((local.port, local.addresses()), (0, vec![IpAddr::from([127, 0, 0, 1])]));
         let files = settings(&[("WEBHOOK_CERT_WRITER", "fs")]).unwrap();
         assert_eq!(files.writer, Writer::Files);
         for (variables, want) in [

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,17 +60,34 @@ pub enum StartError {
 /// Something that runs until it is stopped.
 pub type Task = futures::future::BoxFuture<'static, ()>;
 
+/// Admission as it came up.
+#[derive(Clone)]
+pub struct Served {
+    /// Where the API server reaches it.
+    pub port: u16,
+    /// Whether it would get an answer there.
+    pub readiness: Readiness,
+}
+
 /// Starts the keeper, waits for its first round, and serves. `spawn` runs tasks until `stop` is cancelled.
 pub async fn start(
     parts: Parts,
     stop: CancellationToken,
     spawn: impl Fn(Task),
-) -> Result<Readiness, StartError> {
-    let Parts { client, settings, gates, sources, handlers, quotas, recorder, metrics, leaving } = parts;
+) -> Result<Served, StartError> {
+    let Parts { client, mut settings, gates, sources, handlers, quotas, recorder, metrics, leaving } = parts;
+    // The API server can be told of a port only once it is known. Whoever calls before the end of this function waits.
+    let early = match settings.port {
+        0 => Some(listen(&settings).await?),
+        _ => None,
+    };
+    if let Some((_, port)) = early {
+        settings.port = port;
+    }
     let keeper = Keeper::new(client.clone(), settings.clone(), gates.clone(), Timestamp::now);
     let mut kept = keeper.ready();
-    let readiness = Readiness::default();
-    spawn(Box::pin(readiness.clone().run(
+    let served = Served { port: settings.port, readiness: Readiness::default() };
+    spawn(Box::pin(served.readiness.clone().run(
         settings.port,
         settings.cert_dir.clone(),
         kept.clone(),
@@ -84,12 +100,12 @@ pub async fn start(
     first_round(kept.wait_for(|is_ready| *is_ready), &stop).await?;
     tokio::select! {
         () = sources.first(&board) => {}
-        () = stop.cancelled() => return Ok(readiness),
+        () = stop.cancelled() => return Ok(served),
     }
 
-    let served = |(path, _): &(&'static str, Handler)| is_served(path, &gates);
+    let is_on = |(path, _): &(&'static str, Handler)| is_served(path, &gates);
     let own = [(MUTATE_POD, Handler::now(pod::mutate))];
-    let handlers: BTreeMap<_, _> = own.into_iter().chain(handlers).filter(served).collect();
+    let handlers: BTreeMap<_, _> = own.into_iter().chain(handlers).filter(is_on).collect();
     let desk = Desk {
         handlers,
         board,
@@ -100,19 +116,27 @@ pub async fn start(
     };
     let dir = &settings.cert_dir;
     let tls = TlsFiles::load(dir.join(TLS_CERT), dir.join(TLS_KEY)).map_err(StartError::Tls)?;
-    let port = settings.port;
-    let listener = listen(port).await.map_err(|source| StartError::Listen { port, source })?;
+    let (listener, port) = match early {
+        Some(listening) => listening,
+        None => listen(&settings).await?,
+    };
     tracing::info!(port, paths = ?desk.handlers.keys().collect::<Vec<_>>(), "webhook server listens");
     spawn(Box::pin(serve(listener, Arc::new(desk).router(quotas), Some(tls), stop)));
-    Ok(readiness)
+    Ok(served)
 }
 
-/// All addresses of both families, or of the one there is.
-async fn listen(port: u16) -> io::Result<TcpListener> {
-    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-        Ok(listener) => Ok(listener),
-        Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await,
+/// Listens on the first address that can be had, and says on which port.
+async fn listen(settings: &Settings) -> Result<(TcpListener, u16), StartError> {
+    let port = settings.port;
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in settings.addresses() {
+        let bound = TcpListener::bind((address, port)).await;
+        match bound.and_then(|listener| Ok((listener.local_addr()?.port(), listener))) {
+            Ok((port, listener)) => return Ok((listener, port)),
+            Err(error) => failure = error,
+        }
     }
+    Err(StartError::Listen { port, source: failure })
 }
 
 /// A process that is asked to stop meanwhile has nothing to complain of: what follows ends at once.

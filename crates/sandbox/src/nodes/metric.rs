@@ -60,6 +60,10 @@ impl Samples {
         });
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
     /// Node and system within a window that ends now, oldest first; and how much time they span.
     fn within(&self, window: SignedDuration, now: Timestamp) -> (Vec<(Use, Use)>, i64) {
         let start = now.as_second() - window.as_secs();

@@ -156,3 +156,31 @@ async fn shapes_reach_the_objects() {
     assert_eq!(topology["zones"].as_array().unwrap().len(), 2);
     assert_eq!(cluster.node("smt-0")["status"]["capacity"]["cpu"], "16");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_can_be_asked_to_report_often() {
+    let mut often = pool("n", 1);
+    let strategy = r#"{"metricReportIntervalSeconds":5}"#.to_owned();
+    often.shape.annotations.insert("node.koordinator.sh/colocation-strategy".to_owned(), strategy);
+    let cluster = cluster(vec![often]).await;
+    let spec =
+        json!({"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "2"}}}]});
+    cluster.bind("web", "n-0", json!({"sandbox.koord.sh/cpu-usage": "10%"}), spec).await;
+    let used = |c: &Cluster| {
+        let metric = c.try_get(METRICS, "", "n-0").unwrap_or_default();
+        metric["status"]["podsMetric"][0]["podUsage"]["resources"]["cpu"].clone()
+    };
+    let now = || tokio::time::Instant::now();
+    let begun = now();
+    cluster.until("it idles", |c| used(c) == "200m").await;
+    let metric = cluster.try_get(METRICS, "", "n-0").unwrap();
+    assert!(metric["status"]["nodeMetric"]["systemUsage"]["resources"]["cpu"].is_string(), "{metric}");
+    // Somebody changes what a running pod uses.
+    cluster
+        .edit("pods", "default", "web", Part::Main, |pod| {
+            pod["metadata"]["annotations"]["sandbox.koord.sh/cpu-usage"] = json!("90%");
+        })
+        .await;
+    cluster.until("it wakes", |c| used(c) == "1800m").await;
+    assert!((now() - begun).as_secs() <= 15, "{:?}", now() - begun);
+}

@@ -37,8 +37,10 @@ fn node(name: &str, zone: &str) -> Node {
     Node {
         name: name.to_owned(),
         labels: BTreeMap::from([("zone".to_owned(), zone.to_owned())]),
+        allocatable: [("example.com/x".to_owned(), Quantity::cores_milli(1500))].into(),
         is_ready: true,
         is_cordoned: false,
+        is_tainted: false,
         cordoned_by: None,
     }
 }
@@ -181,13 +183,72 @@ fn pods_are_counted_by_state() {
         ("all", PodState::Running, Count::All, false, "2 of 5 running"),
         ("more than wanted", PodState::Running, Count::Exactly(1), false, "2 of 1"),
     ] {
-        check(name, &Expectation::Pods { pods: pods("app=web"), state, count }, &world, is_met, says);
+        let wanted = Expectation::Pods { pods: pods("app=web"), state, count, matches: None };
+        check(name, &wanted, &world, is_met, says);
     }
-    let all_of_none =
-        Expectation::Pods { pods: pods("app=none"), state: PodState::Running, count: Count::All };
+    let all = |pods, state| Expectation::Pods { pods, state, count: Count::All, matches: None };
+    let all_of_none = all(pods("app=none"), PodState::Running);
     check("none is not all", &all_of_none, &world, false, "0 of 0");
-    let one = Expectation::Pods { pods: named("a"), state: PodState::Ready, count: Count::All };
+    let one = all(named("a"), PodState::Ready);
     check("by name", &one, &world, true, "pod a: 1 of 1 ready");
+}
+
+#[test]
+fn pods_may_have_to_look_like_something() {
+    let like = |name: &str, priority: i64| Pod {
+        object: json!({"spec": {"priority": priority}}).into(),
+        ..pod(name, "n1")
+    };
+    let wanted = |count| Expectation::Pods {
+        pods: pods("app=web"),
+        state: PodState::Running,
+        count,
+        matches: Some(json!({"spec": {"priority": 5000}})),
+    };
+    let alike = world(vec![like("a", 5000), like("b", 5000)]);
+    check("all", &wanted(Count::All), &alike, true, "2 of 2 running and as wanted");
+    let mixed = world(vec![like("a", 5000), like("b", 0)]);
+    check(
+        "one differs",
+        &wanted(Count::All),
+        &mixed,
+        false,
+        "1 of 2 running and as wanted; of b spec.priority is 0",
+    );
+    check("enough", &wanted(Count::AtLeast(1)), &mixed, true, "1 of at least 1");
+}
+
+#[test]
+fn amounts_of_nodes_are_added_up() {
+    let amount = |text: &str| Some(text.parse::<Quantity>().unwrap());
+    let zone = |text: &str| Some(Labelled { text: text.to_owned(), selector: text.parse().unwrap() });
+    let mut world = world(vec![]);
+    world.nodes[2].is_tainted = true;
+    for (name, nodes, least, most, is_met, says) in [
+        (
+            "all that take pods",
+            None,
+            amount("3"),
+            None,
+            true,
+            "example.com/x of 2 nodes: 3, at least 3 wanted",
+        ),
+        ("too little", None, amount("3001m"), None, false, "at least 3001m wanted"),
+        ("within", None, amount("1"), amount("3"), true, ", at most 3 wanted"),
+        ("too much", None, None, amount("2"), false, ": 3, at most 2 wanted"),
+        ("of some", zone("zone=c"), None, amount("1500m"), true, "of 1 nodes: 1500m"),
+        ("of none", zone("zone=x"), None, amount("2"), false, "of 0 nodes: 0"),
+    ] {
+        let wanted = Expectation::Allocatable { resource: "example.com/x".to_owned(), nodes, least, most };
+        check(name, &wanted, &world, is_met, says);
+    }
+    let absent = Expectation::Allocatable {
+        resource: "example.com/y".to_owned(),
+        nodes: None,
+        least: None,
+        most: amount("0"),
+    };
+    check("absent counts as none", &absent, &world, true, "example.com/y of 2 nodes: 0");
 }
 
 #[test]

@@ -57,7 +57,9 @@ pub(super) struct Patch {
     api_version: Option<String>,
     kind: String,
     namespace: Option<String>,
+    #[serde(default)]
     name: String,
+    pub(super) selector: Option<String>,
     #[serde(default, rename = "type")]
     pub(super) how: PatchKind,
     pub(super) patch: Value,
@@ -98,6 +100,7 @@ pub(super) enum Expectation {
     Unschedulable(Unschedulable),
     Preempted(Preempted),
     Gone(Pods),
+    Allocatable(Allocatable),
     Object(Matches),
 }
 
@@ -120,6 +123,7 @@ pub(super) struct PodStates {
     pub(super) are: PodState,
     pub(super) count: Option<usize>,
     pub(super) at_least: Option<usize>,
+    pub(super) matches: Option<Value>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -180,6 +184,23 @@ pub(super) struct Preempted {
     pub(super) count: Option<usize>,
     pub(super) at_least: Option<usize>,
     pub(super) by: Option<Pods>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Allocatable {
+    pub(super) resource: String,
+    pub(super) nodes: Option<String>,
+    pub(super) at_least: Option<Amount>,
+    pub(super) at_most: Option<Amount>,
+}
+
+/// A quantity; YAML takes a plain one for a number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Amount {
+    Text(String),
+    Number(i64),
 }
 
 #[derive(Deserialize)]

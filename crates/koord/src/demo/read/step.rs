@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use koord_api::duration::GoDuration;
+use koord_api::quantity::Quantity;
 use koord_api::selector::{Selector, syntax};
 use koord_kit::config::Problems;
 use koord_sandbox::dump::Dump;
@@ -105,20 +106,33 @@ impl<'d, 'n, F: Fn(&Path) -> Result<String>> Checker<'d, 'n, F> {
                 let object = self.object(&at, scale.take());
                 actions.extend(object.map(|object| Action::Scale { object, replicas }));
             }
-            raw::Action::Patch(mut raw) => {
-                let object = self.object(&format!("{at}.patch"), raw.take());
-                let how = match raw.how {
-                    raw::PatchKind::Strategic => PatchKind::Strategic,
-                    raw::PatchKind::Merge => PatchKind::Merge,
-                    raw::PatchKind::Json => PatchKind::Json,
-                };
-                actions.extend(object.map(|object| Action::Patch { object, patch: raw.patch, how }));
-            }
+            raw::Action::Patch(raw) => actions.extend(self.patch(&format!("{at}.patch"), raw)),
             raw::Action::Cordon(nodes) => {
                 actions.extend(self.nodes(&format!("{at}.cordon"), nodes).map(Action::Cordon));
             }
             raw::Action::Uncordon(nodes) => {
                 actions.extend(self.nodes(&format!("{at}.uncordon"), nodes).map(Action::Uncordon));
+            }
+        }
+    }
+
+    fn patch(&mut self, at: &str, mut raw: raw::Patch) -> Option<Action> {
+        let object = self.object(at, raw.take())?;
+        let patch = raw.patch;
+        let how = match raw.how {
+            raw::PatchKind::Strategic => PatchKind::Strategic,
+            raw::PatchKind::Merge => PatchKind::Merge,
+            raw::PatchKind::Json => PatchKind::Json,
+        };
+        match (object.name.is_empty(), raw.selector) {
+            (false, None) => Some(Action::Patch { object, patch, how }),
+            (true, Some(text)) => {
+                let selector = self.labelled(&format!("{at}.selector"), text)?;
+                Some(Action::PatchAll { objects: object, selector, patch, how })
+            }
+            _ => {
+                self.problems.message(at, "exactly one of name and selector is needed");
+                None
             }
         }
     }
@@ -230,7 +244,7 @@ impl<'d, 'n, F: Fn(&Path) -> Result<String>> Checker<'d, 'n, F> {
                 let at = format!("{at}.pods");
                 let count = self.count(&at, raw.count, raw.at_least);
                 let pods = self.pods(&at, raw.take())?;
-                Some(Expectation::Pods { pods, state: state(raw.are), count })
+                Some(Expectation::Pods { pods, state: state(raw.are), count, matches: raw.matches })
             }
             raw::Expectation::Spread(raw) => self.spread(&format!("{at}.spread"), raw),
             raw::Expectation::OnNodes(mut raw) => {
@@ -258,11 +272,37 @@ impl<'d, 'n, F: Fn(&Path) -> Result<String>> Checker<'d, 'n, F> {
                 let pods = self.pods(&format!("{at}.gone"), raw)?;
                 Some(Expectation::Gone { pods })
             }
+            raw::Expectation::Allocatable(raw) => self.allocatable(&format!("{at}.allocatable"), raw),
             raw::Expectation::Object(mut raw) => {
                 let object = self.object(&format!("{at}.object"), raw.take())?;
                 Some(Expectation::Object { object, matches: raw.matches })
             }
         }
+    }
+
+    fn allocatable(&mut self, at: &str, raw: raw::Allocatable) -> Option<Expectation> {
+        let nodes = match raw.nodes {
+            Some(text) => Some(self.labelled(&format!("{at}.nodes"), text)?),
+            None => None,
+        };
+        if raw.at_least.is_none() && raw.at_most.is_none() {
+            self.problems.message(at, "atLeast, atMost or both are needed");
+        }
+        let least = self.amount(&format!("{at}.atLeast"), raw.at_least);
+        let most = self.amount(&format!("{at}.atMost"), raw.at_most);
+        Some(Expectation::Allocatable { resource: raw.resource, nodes, least, most })
+    }
+
+    fn amount(&mut self, at: &str, raw: Option<raw::Amount>) -> Option<Quantity> {
+        let text = match raw? {
+            raw::Amount::Text(text) => text,
+            raw::Amount::Number(number) => number.to_string(),
+        };
+        let amount = text.parse().ok();
+        if amount.is_none() {
+            self.problems.refuse(at, text, "an amount such as 12, 500m, 20k or 4Gi");
+        }
+        amount
     }
 
     fn spread(&mut self, at: &str, mut raw: raw::Spread) -> Option<Expectation> {

@@ -30,10 +30,13 @@ fn step(body: &str) -> super::super::scenario::Step {
 #[test]
 fn the_built_in_scenario_is_sound() {
     let scenario = super::super::load(None).unwrap();
-    assert_eq!(scenario.parts.len(), 5);
+    assert_eq!(scenario.parts.len(), 6);
     assert_eq!(scenario.needs, Needs { nodes: 100, zones: 3 });
     let pool = koord_sandbox::nodes::shape::flag(&scenario.shapes[0]).unwrap();
     assert_eq!((pool.count, pool.shape.zones.len()), (100, 3));
+    // A part that is played alone brings the nodes that it has here.
+    let alone = read(&Library::Embedded(super::super::BUILTIN), Path::new("colocation.yaml")).unwrap();
+    assert_eq!(alone.shapes, scenario.shapes[1..]);
     // Every file is reachable, and every step of it waits for something.
     assert_eq!(super::super::BUILTIN.len(), scenario.parts.len() + 1);
     for step in scenario.parts.iter().flat_map(|part| &part.steps) {
@@ -50,12 +53,14 @@ fn every_action_is_read() {
          \x20 - scale: {kind: Deployment, name: d, replicas: 3}\n\
          \x20 - patch: {kind: Deployment, name: d, type: merge, patch: {spec: {paused: true}}}\n\
          \x20 - patch: {kind: Job, name: j, patch: {}}\n\
+         \x20 - patch: {kind: Pod, selector: app=web, patch: {}}\n\
          \x20 - cordon: {name: node-1}\n\
          \x20 - cordon: {selector: zone=a}\n\
          \x20 - uncordon: {hosting: {pod: p}}\n",
     );
     assert_eq!((step.timeout, step.explains), (Duration::from_secs(90), true));
-    let [apply, delete, scale, patch, strategic, named, selected, hosting] = step.actions.as_slice() else {
+    let [apply, delete, scale, patch, strategic, all, named, selected, hosting] = step.actions.as_slice()
+    else {
         panic!("{:?}", step.actions)
     };
     let Action::Apply { object, manifest } = apply else { panic!("{apply:?}") };
@@ -64,6 +69,7 @@ fn every_action_is_read() {
     assert!(matches!(scale, Action::Scale { replicas: 3, object } if object.api_version == "apps/v1"));
     assert!(matches!(patch, Action::Patch { how: PatchKind::Merge, .. }));
     assert!(matches!(strategic, Action::Patch { how: PatchKind::Strategic, .. }));
+    assert!(matches!(all, Action::PatchAll { selector, .. } if selector.text == "app=web"));
     assert!(matches!(named, Action::Cordon(Nodes::Named(name)) if name == "node-1"));
     assert!(matches!(selected, Action::Cordon(Nodes::Selected(labelled)) if labelled.text == "zone=a"));
     assert!(matches!(hosting, Action::Uncordon(Nodes::Hosting(pods)) if pods.namespace == "shop"));
@@ -76,24 +82,41 @@ fn every_expectation_is_read() {
          \x20 - ready: {kind: Deployment, name: d, count: 3}\n\
          \x20 - pods: {selector: app=web, are: running, count: 3}\n\
          \x20 - pods: {selector: app=web, are: scheduled, atLeast: 2}\n\
-         \x20 - pods: {pod: p, are: succeeded}\n\
+         \x20 - pods: {pod: p, are: succeeded, matches: {spec: {}}}\n\
          \x20 - spread: {selector: app=web, over: topology.kubernetes.io/zone}\n\
          \x20 - onNodes: {pod: p, nodes: disk=ssd}\n\
          \x20 - unschedulable: {pod: p, message: none, pattern: 'cpu|memory'}\n\
          \x20 - preempted: {selector: app=batch, by: {pod: p}}\n\
          \x20 - gone: {pod: p}\n\
+         \x20 - allocatable: {resource: cpu, atLeast: 20k}\n\
+         \x20 - allocatable: {resource: cpu, nodes: disk=ssd, atLeast: 1, atMost: 4Gi}\n\
          \x20 - object: {apiVersion: scheduling.koordinator.sh/v1alpha1, kind: Reservation, name: r, matches: {status: {phase: Available}}}\n",
     );
     assert_eq!(step.timeout, Duration::from_secs(60));
-    let [ready, running, scheduled, done, spread, on_nodes, unschedulable, preempted, gone, object] =
-        step.expectations.as_slice()
+    let [
+        ready,
+        running,
+        scheduled,
+        done,
+        spread,
+        on_nodes,
+        unschedulable,
+        preempted,
+        gone,
+        open,
+        closed,
+        object,
+    ] = step.expectations.as_slice()
     else {
         panic!("{:?}", step.expectations)
     };
     assert!(matches!(ready, Expectation::Ready { count: Some(3), .. }));
     assert!(matches!(running, Expectation::Pods { state: PodState::Running, count: Count::Exactly(3), .. }));
     assert!(matches!(scheduled, Expectation::Pods { count: Count::AtLeast(2), .. }));
-    assert!(matches!(done, Expectation::Pods { state: PodState::Succeeded, count: Count::All, .. }));
+    assert!(matches!(
+        done,
+        Expectation::Pods { state: PodState::Succeeded, count: Count::All, matches: Some(_), .. }
+    ));
     assert!(matches!(spread, Expectation::Spread { max_skew: 1, domains_min: 0, .. }));
     assert!(matches!(on_nodes, Expectation::OnNodes { nodes, .. } if nodes.text == "disk=ssd"));
     assert!(matches!(unschedulable, Expectation::Unschedulable { message: Some(_), pattern: Some(_), .. }));
@@ -101,6 +124,10 @@ fn every_expectation_is_read() {
     assert!(
         matches!(gone, Expectation::Gone { pods } if matches!(&pods.which, Which::Named(name) if name == "p"))
     );
+    assert!(
+        matches!(open, Expectation::Allocatable { nodes: None, most: None, least: Some(least), .. } if least.value() == 20_000)
+    );
+    assert!(matches!(closed, Expectation::Allocatable { nodes: Some(_), most: Some(_), .. }));
     assert!(matches!(object, Expectation::Object { object, .. } if object.kind == "Reservation"));
 }
 
@@ -131,6 +158,21 @@ fn mistakes_are_told_with_their_place() {
         ("no title", file("steps: [{text: x}]\n"), &["main.yaml:5:", "steps[0]", "title"]),
         ("bad namespace", file("namespaces: [Shop_1]\n"), &["main.yaml:5:", "namespaces[0]", "a-z"]),
         ("no namespace", file("namespaces: []\n"), &["namespaces", "at least one"]),
+        (
+            "whom to patch",
+            step("  do: [{patch: {kind: Pod, patch: {}}}]\n"),
+            &["main.yaml:7:", "steps[0].do[0].patch", "one of name and selector"],
+        ),
+        (
+            "an amount",
+            step("  expect: [{allocatable: {resource: cpu, atMost: much}}]\n"),
+            &["main.yaml:7:", "steps[0].expect[0].allocatable.atMost", "much", "20k"],
+        ),
+        (
+            "no amount",
+            step("  expect: [{allocatable: {resource: cpu}}]\n"),
+            &["steps[0].expect[0].allocatable", "atLeast, atMost or both"],
+        ),
         ("bad shape", file("nodes: [cores=many]\n"), &["main.yaml:5:", "nodes[0]", "many"]),
         (
             "unknown action",

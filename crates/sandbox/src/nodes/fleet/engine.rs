@@ -271,21 +271,21 @@ impl Engine {
         let now = self.now_millis();
         for beat in Beat::ALL {
             let Some(node) = self.nodes.get(slot) else { return };
-            let period = self.period(beat);
+            let period = self.period(node, beat);
             let spread = Duration::from_millis(period).mul_f64(chance(&[&node.name, &format!("{beat:?}")]));
             let spread = i64::try_from(spread.as_millis()).unwrap_or(0);
             self.set_due(slot, beat, now + spread.max(1));
         }
     }
 
-    /// Milliseconds between beats.
-    fn period(&self, beat: Beat) -> u64 {
+    /// Milliseconds between beats of a node.
+    fn period(&self, node: &NodeState, beat: Beat) -> u64 {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         match beat {
             Beat::Lease => millis(self.timing.lease),
             Beat::Status => millis(self.timing.status),
             Beat::Sample => SAMPLE_SECONDS.unsigned_abs() * 1000,
-            Beat::Report => 60_000,
+            Beat::Report => node.facts.report_interval.map_or(60_000, millis),
         }
     }
 
@@ -335,10 +335,21 @@ impl Engine {
         let Some(node) = self.nodes.get_mut(slot) else { return false };
         let Ok(stored) = self.shared.api.get(&self.shared.nodes, "", &node.name) else { return false };
         if node.facts.revision != stored.revision() {
+            let interval = node.facts.report_interval;
             let has_news = node.facts.update(stored.revision(), &stored.value(), &mut self.table);
             node.owes.topology |= has_news;
+            let changed = node.facts.report_interval.filter(|new| interval != Some(*new));
+            changed.into_iter().for_each(|new| self.report_within(slot, new));
         }
         true
+    }
+
+    /// Whoever asks for reports more often does not wait for one of the old kind.
+    fn report_within(&mut self, slot: u32, interval: Duration) {
+        let at = self.now_millis().saturating_add(i64::try_from(interval.as_millis()).unwrap_or(i64::MAX));
+        if self.nodes.get(slot).is_some_and(|node| node.due[Beat::Report.index()] > at) {
+            self.set_due(slot, Beat::Report, at);
+        }
     }
 
     /// Writes what koordlet owes, where the kinds are served.
@@ -380,7 +391,8 @@ impl Engine {
     }
 
     fn beat(&mut self, slot: u32, beat: Beat, now: i64) {
-        let period = i64::try_from(self.period(beat)).unwrap_or(i64::MAX);
+        let Some(node) = self.nodes.get(slot) else { return };
+        let period = i64::try_from(self.period(node, beat)).unwrap_or(i64::MAX);
         match beat {
             Beat::Lease => {
                 // Somebody deleted the Node: kubelet does not make it again.
@@ -467,6 +479,10 @@ impl Engine {
                 Job::Topology(about, report)
             }
             Wish::Report(_) => {
+                // A first report may come before the first measurement is due.
+                if node.samples.is_empty() {
+                    self.sample(slot);
+                }
                 let (status, interval) = self.metric(slot)?;
                 self.set_due(slot, Beat::Report, self.now_millis().saturating_add(interval));
                 Job::Metric(about, status)

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
-use koord_api::annotation::Annotations;
+use koord_api::annotation::{self, Annotations};
 use koord_api::quantity::ResourceList;
 use koord_api::resource::{ResourceTable, ResourceVector};
+use koord_api::slo::ColocationStrategy;
 use serde_json::Value;
 
 use super::NodeHealth;
@@ -58,6 +60,8 @@ pub(super) struct Facts {
     pub(super) annotations: Annotations,
     /// Somebody says that the node is not ready.
     pub(super) is_said_down: bool,
+    /// Between reports of what it uses, where its own strategy says so.
+    pub(super) report_interval: Option<Duration>,
 }
 
 impl Facts {
@@ -80,12 +84,23 @@ impl Facts {
             allocatable: ResourceVector::from_list(&amounts, table),
         };
         let mut annotations = texts(&node["metadata"]["annotations"]);
+        self.report_interval = report_interval(&annotations);
         use koord_api::keys::node_topology::annotation::{RESERVATION, SYSTEM_QOS_RESOURCE};
         annotations.retain(|key, _| [RESERVATION, SYSTEM_QOS_RESOURCE].contains(&key.as_str()));
         let is_news = annotations != self.annotations;
         self.annotations = annotations;
         is_news
     }
+}
+
+/// What the strategy in a Node's annotation says of reports. What cannot be read counts as absent.
+///
+/// Differs: koordlet never reports more often than every 30 s, and learns of it through NodeMetric only. Whoever tries
+/// something has no time for that.
+fn report_interval(annotations: &Annotations) -> Option<Duration> {
+    let strategy: Option<ColocationStrategy> = annotation::read(annotations).ok().flatten();
+    let seconds = strategy?.metric_report_interval_seconds?;
+    Some(Duration::from_secs(u64::try_from(seconds).ok()?.max(1)))
 }
 
 impl NodeState {
@@ -136,5 +151,26 @@ impl Nodes {
     pub(super) fn next_index(&self, pool: &str) -> u32 {
         let indexes = self.iter().filter(|(_, node)| *node.pool == *pool).map(|(_, node)| node.index + 1);
         indexes.max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_come_as_often_as_the_node_says() {
+        use koord_api::keys::node::annotation::COLOCATION_STRATEGY;
+        for (text, want) in [
+            (r#"{"metricReportIntervalSeconds":5}"#, Some(5)),
+            (r#"{"metricReportIntervalSeconds":90,"enable":true}"#, Some(90)),
+            (r#"{"metricReportIntervalSeconds":0}"#, Some(1)),
+            (r#"{"metricReportIntervalSeconds":-5}"#, None),
+            (r#"{"enable":true}"#, None),
+            ("often", None),
+        ] {
+            let annotations = Annotations::from([(COLOCATION_STRATEGY.to_owned(), text.to_owned())]);
+            assert_eq!(report_interval(&annotations), want.map(Duration::from_secs), "{text}");
+        }
     }
 }

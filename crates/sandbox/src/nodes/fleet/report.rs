@@ -183,7 +183,11 @@ impl Engine {
             reclaimable: self.reclaimable(node, now),
             now,
         });
-        let interval = i64::try_from(policy.interval.as_millis()).unwrap_or(i64::MAX);
+        let interval = match node.facts.report_interval {
+            Some(interval) => i64::try_from(interval.as_millis()),
+            None => i64::try_from(policy.interval.as_millis()),
+        };
+        let interval = interval.unwrap_or(i64::MAX);
         Some((serde_json::to_value(status).ok()?, interval))
     }
 
