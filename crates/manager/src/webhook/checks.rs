@@ -180,7 +180,7 @@ impl Checks {
         let rules = Arc::new(BindingRules::new(&self.options.binding_admission));
         let is_gate_on = self.options.gates.is_on("BindingAdmissionWebhook");
         let (client, metrics) = (self.client.clone(), self.metrics.clone());
-        Handler::later(move |request, _| {
+        Handler::later(move |request, _, _| {
             let (rules, client, metrics) = (rules.clone(), client.clone(), metrics.clone());
             Box::pin(async move {
                 let decision = match rules.on_request(is_gate_on, &request) {

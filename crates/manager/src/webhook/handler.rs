@@ -16,7 +16,8 @@ use super::review::{Answer, Request, Verdict};
 pub type Decide = dyn Fn(&Request, &Facts, &mut Aside<'_>) -> Answer + Send + Sync;
 
 /// Asks or writes first.
-pub type DecideLater = dyn Fn(Arc<Request>, Arc<Facts>) -> BoxFuture<'static, Answer> + Send + Sync;
+pub type DecideLater =
+    dyn for<'a> Fn(Arc<Request>, Arc<Facts>, &'a mut Aside<'_>) -> BoxFuture<'a, Answer> + Send + Sync;
 
 /// Answers the requests of one path.
 #[derive(Clone)]
@@ -33,7 +34,10 @@ impl Handler {
     }
 
     pub fn later(
-        decide: impl Fn(Arc<Request>, Arc<Facts>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        decide: impl for<'a> Fn(Arc<Request>, Arc<Facts>, &'a mut Aside<'_>) -> BoxFuture<'a, Answer>
+        + Send
+        + Sync
+        + 'static,
     ) -> Handler {
         Handler::Later(Arc::new(decide))
     }
@@ -47,7 +51,7 @@ impl Handler {
         let answer = match self {
             Handler::Now(decide) => catch_unwind(AssertUnwindSafe(|| decide(request, facts, aside))),
             Handler::Later(decide) => {
-                AssertUnwindSafe(decide(request.clone(), facts.clone())).catch_unwind().await
+                AssertUnwindSafe(decide(request.clone(), facts.clone(), aside)).catch_unwind().await
             }
         };
         let Ok(mut answer) = answer else {
@@ -70,7 +74,7 @@ impl Handler {
     }
 }
 
-/// What a handler that decides at once may use beside the facts.
+/// What a handler may use beside the facts.
 pub struct Aside<'a> {
     /// Throws a number from 0 to 99.
     pub dice: &'a mut (dyn FnMut() -> i64 + Send),
@@ -96,7 +100,7 @@ mod tests {
             let denial = move || Answer::from(Err(Denial { code, message: "no".into() }));
             [
                 Handler::now(move |_, _, _| denial()),
-                Handler::later(move |_, _| Box::pin(async move { denial() })),
+                Handler::later(move |_, _, _| Box::pin(async move { denial() })),
             ]
         };
         for (code, namespace, allowed) in [
@@ -111,8 +115,10 @@ mod tests {
                 assert_eq!(answer.warnings.len(), usize::from(allowed));
             }
         }
-        let bugs =
-            [Handler::now(|_, _, _| panic!("bug")), Handler::later(|_, _| Box::pin(async { panic!("bug") }))];
+        let bugs = [
+            Handler::now(|_, _, _| panic!("bug")),
+            Handler::later(|_, _, _| Box::pin(async { panic!("bug") })),
+        ];
         for bug in bugs {
             assert_eq!(answered(&bug, "shop").await, Answer::allow());
         }
