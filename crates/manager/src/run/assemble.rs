@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{client_options, servers, webhooks};
-use crate::controllers::{self, Ground, Lead};
+use crate::controllers::{self, Ground, Lead, Memories};
+use crate::explain::Explainer;
 use crate::flags::Options;
 use crate::metrics::ManagerMetrics;
 use crate::strategies;
@@ -100,17 +101,19 @@ pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, Sta
         queue_metrics: QueueMetrics::new(&process),
         kit_metrics,
         internal: internal.clone(),
+        memories: Memories::default(),
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
         options,
     };
     let health = Arc::new(Health::default());
     add_checks(&health, &ground, &stop);
-    let pages = servers::Pages { health: health.clone(), process, internal };
+    let leads = Arc::new(AtomicBool::new(false));
+    let explainer = Explainer::new(&ground, &leads);
+    let pages = servers::Pages { health: health.clone(), process, internal, explainer };
     let bound = servers::start(&ground.options, &pages, &ground.stop, &ground.tasks).await?;
     start_caches(&ground, workers, source);
     webhooks::start(&ground, &health).await?;
-    let leads = Arc::new(AtomicBool::new(false));
     let life = Life { ground, stop, leads: leads.clone() };
     let task = tokio::spawn(life.live(lease));
     Ok(Running { metrics: bound.metrics, health: bound.health, leads, task })
