@@ -1,13 +1,15 @@
-//! koord-manager on the sandbox: NodeMetrics and NodeSLOs follow nodes and strategies, one replica acts at a time, and
-//! batch pods run on what services leave.
+//! koord-manager on the sandbox: NodeMetrics and NodeSLOs follow nodes and strategies, one replica acts at a time, every
+//! replica explains, and batch pods run on what services leave.
 
 use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use http::header::ACCEPT;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod};
+use koord_api::crd::cluster_colocation_profile::ClusterColocationProfile;
 use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::node_slo::NodeSLO;
 use koord_api::quantity::Quantity;
@@ -18,6 +20,7 @@ use koord_manager::webhook::settings::Settings;
 use koord_sandbox::cluster::{Cluster, Options};
 use koord_sandbox::nodes::{Pool, Shape};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
@@ -244,6 +247,26 @@ struct Manager {
 }
 
 impl Manager {
+    /// What it says at a path: the status, and the text or JSON.
+    async fn ask(&self, path: &str, accept: &str) -> Result<(u16, String)> {
+        let address = self.running.metrics.context("it serves HTTP")?;
+        let client = Client::try_from(Config::new(format!("http://{address}").parse()?))?;
+        let request = http::Request::get(path).header(ACCEPT, accept).body(Body::empty())?;
+        let response = client.send(request).await?;
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect_bytes().await?;
+        Ok((status, String::from_utf8(bytes.to_vec())?))
+    }
+
+    /// Waits until it says something at a path.
+    async fn until_says(&self, path: &str, want: &str) -> Result<String> {
+        let look = async || {
+            let (status, text) = self.ask(path, "text/plain").await.ok()?;
+            (status == 200 && text.contains(want)).then_some(text)
+        };
+        until(&format!("answer at {path} with {want:?}"), look).await
+    }
+
     async fn stop(self) -> Ending {
         self.stop.cancel();
         self.running.ended().await
@@ -446,4 +469,65 @@ fn is_batch(pod: &DynamicObject) -> bool {
         && pod.data["spec"]["schedulerName"] == "koord-scheduler"
         && requests["kubernetes.io/batch-cpu"] == "3k"
         && requests["cpu"].is_null()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_replica_explains_nodes_and_pods() -> Result<()> {
+    let stage = Stage::new(2).await?;
+    let document = json!({"enable": true, "metricReportIntervalSeconds": 30, "cpuReclaimThresholdPercent": 70,
+        "nodeConfigs": [{"name": "a", "nodeSelector": {"matchLabels": {"pool": "a"}},
+            "memoryReclaimThresholdPercent": 80}]});
+    stage.set_config(json!({"colocation-config": document.to_string()})).await?;
+    let strategy = json!({"node.koordinator.sh/colocation-strategy": r#"{"batchCPUThresholdPercent":50}"#});
+    stage.patch_node("node-0", json!({"labels": {"pool": "a"}, "annotations": strategy})).await?;
+    let leader = stage.manager(&[]).await?;
+    until("leader", async || leader.running.leads().then_some(())).await?;
+    let follower = stage.manager(&[]).await?;
+    let path = "/apis/v1/explain/node/node-0";
+    for manager in [&leader, &follower] {
+        let text = manager.until_says(path, "  =  batch ").await?;
+        for want in [
+            "node node-0: colocation is on\n",
+            "cpuReclaimThresholdPercent=70 (cluster), memoryReclaimThresholdPercent=80 (node item 0 \"a\") leave",
+            "batchCPUThresholdPercent=50 (annotation node.koordinator.sh/colocation-strategy)",
+            "cpuCalculatePolicy=\"usage\" (default)",
+        ] {
+            ensure!(text.contains(want), "{want:?} in {text}");
+        }
+        let (status, data) = manager.ask(path, "application/json").await?;
+        let data: Value = serde_json::from_str(&data)?;
+        ensure!(status == 200 && data["batch"]["lines"][0]["term"] == "capacity", "{data}");
+        let follows = data["write"].as_str().is_some_and(|text| text.contains("does not lead"));
+        ensure!(follows != manager.running.leads(), "{data}");
+        let (status, text) = manager.ask("/apis/v1/explain/node/node-9", "text/plain").await?;
+        let want = r#"{"message":"cannot find node node-9; there are node-0, node-1"}"#;
+        ensure!((status, text.as_str()) == (404, want), "{status} {text}");
+    }
+    // What was worked out is what stands on the node, as soon as it is written.
+    let nodes: Api<Node> = Api::all(stage.client.clone());
+    let written = async || {
+        let node = nodes.get("node-0").await.ok()?.status?.allocatable?;
+        node.get("kubernetes.io/batch-cpu").map(|amount| amount.0.clone())
+    };
+    let amount = until("node with batch-cpu", written).await?;
+    leader.until_says(path, &format!(" {amount}\n")).await?;
+
+    let profile: ClusterColocationProfile = serde_json::from_value(json!({"metadata": {"name": "spark"},
+        "spec": {"selector": {"matchLabels": {"app": "spark"}}, "qosClass": "BE", "labels": {"team": "data"}}}))?;
+    Api::all(stage.client.clone()).create(&PostParams::default(), &profile).await?;
+    // As admission left it, and on a node since.
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "job", "labels":
+        {"app": "spark", "team": "data", "koordinator.sh/qosClass": "BE"}}, "spec": {"nodeName": "node-1",
+        "containers": [{"name": "main", "image": "job:1"}]}}))?;
+    Api::<Pod>::namespaced(stage.client.clone(), "default").create(&PostParams::default(), &pod).await?;
+    for manager in [&follower, &leader] {
+        let text = manager.until_says("/apis/v1/explain/pod/default/job", "  spark: applied\n").await?;
+        ensure!(text.contains("    metadata.labels[koordinator.sh/qosClass] = \"BE\"\n"), "{text}");
+        let (status, text) = manager.ask("/apis/v1/explain/pod/default/nobody", "text/plain").await?;
+        ensure!(status == 404 && text.contains("cannot find pod default/nobody"), "{status} {text}");
+    }
+    ensure!(follower.stop().await == Ending::Stopped, "asked to stop");
+    ensure!(leader.stop().await == Ending::Stopped, "asked to stop");
+    stage.cluster.stop().await;
+    Ok(())
 }

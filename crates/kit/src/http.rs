@@ -133,6 +133,11 @@ fn metrics_page(metrics: &Metrics, request: &Request<Incoming>) -> Answer {
     with_type(StatusCode::OK, format.content_type(), metrics.render(format))
 }
 
+/// Whether a request comes from the same machine, or through `kubectl port-forward`.
+pub fn is_local<B>(request: &Request<B>) -> bool {
+    request.extensions().get::<SocketAddr>().is_some_and(|peer| peer.ip().to_canonical().is_loopback())
+}
+
 /// A plain text answer.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     with_type(status, "text/plain; charset=utf-8", body)

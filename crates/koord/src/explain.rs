@@ -1,29 +1,24 @@
-//! `koord explain`: asks a running scheduler why pods wait, and prints what it says.
+//! `koord explain`: asks a running scheduler why pods wait and a running manager what it did to pods and nodes, and
+//! prints what they say.
 //!
-//! The scheduler has the answer as data and renders it; nothing is judged here.
+//! Both have the answer as data and render it; nothing is judged here. [`peer`] is who is asked.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, FromArgMatches, Subcommand, ValueEnum};
-use http::{Request, StatusCode, Uri, header};
-use koord_kit::client::service::RetryPolicy;
-use koord_kit::client::{ClientConnection, ClientOptions, client};
-use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use crate::sandbox::Place;
+use crate::sandbox::{Place, Running};
 
-/// Where koord-scheduler answers by default on its own machine.
-const SCHEDULER_DEFAULT: &str = "http://127.0.0.1:10251";
+mod peer;
 
-/// Somebody waits at a terminal.
-const TIMEOUT: Duration = Duration::from_secs(30);
+use peer::Manager;
+pub(crate) use peer::Scheduler;
 
-/// Why a pod is where it is, or nowhere
+/// Why a pod is where it is, or nowhere; why a node lends what it lends
 #[derive(Debug, Args)]
 struct Explain {
     #[command(subcommand)]
@@ -31,6 +26,9 @@ struct Explain {
     /// Where the scheduler serves HTTP [default: that of the sandbox that runs, else http://127.0.0.1:10251]
     #[arg(long, value_name = "URL", global = true)]
     scheduler: Option<String>,
+    /// Where the manager serves metrics [default: that of the sandbox that runs, else http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL", global = true)]
+    manager: Option<String>,
     /// The folder of the sandbox, as for `koord sandbox`
     #[arg(long, value_name = "DIR", global = true)]
     dir: Option<PathBuf>,
@@ -41,7 +39,7 @@ struct Explain {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// One pod: its place in the queue, what each node lacks, what would help
+    /// One pod: its place in the queue, what each node lacks, what would help, and which profiles touched it
     Pod {
         /// NAMESPACE/NAME; without a namespace it is `default`
         #[arg(value_name = "NS/NAME", value_parser = pod_key)]
@@ -54,6 +52,11 @@ enum Command {
     },
     /// All pods that wait, grouped by cause, the cheapest help first
     Pending,
+    /// One node: what it lends to batch and mid pods, worked out line by line, and who set each parameter
+    Node {
+        #[arg(value_parser = object_name)]
+        name: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -86,10 +89,13 @@ fn is_name(part: &str) -> bool {
 
 /// The subcommand's own parser.
 pub(crate) fn parser() -> clap::Command {
-    Explain::augment_args(clap::Command::new("explain").about("Ask the scheduler why pods wait"))
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .after_help("Example: koord explain pending")
+    Explain::augment_args(
+        clap::Command::new("explain")
+            .about("Ask why pods wait, what admission made of them, what nodes lend"),
+    )
+    .subcommand_required(true)
+    .arg_required_else_help(true)
+    .after_help("Example: koord explain pending")
 }
 
 /// Runs what was parsed.
@@ -108,13 +114,14 @@ pub(crate) fn run(matches: &clap::ArgMatches) -> ExitCode {
 
 impl Explain {
     fn run(self) -> Result<()> {
-        let scheduler = self.find_scheduler()?;
+        let asked = self.find()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(async {
             match &self.command {
-                Command::Pod { pod } => scheduler.pod(&pod.namespace, &pod.name, self.output).await,
-                Command::Reservation { name } => scheduler.reservation(name, self.output).await,
-                Command::Pending => scheduler.pending(self.output).await,
+                Command::Pod { pod } => asked.pod(pod, self.output).await,
+                Command::Reservation { name } => asked.scheduler?.reservation(name, self.output).await,
+                Command::Pending => asked.scheduler?.pending(self.output).await,
+                Command::Node { name } => asked.manager?.node(name, self.output).await,
             }
         })?;
         match writeln!(io::stdout(), "{}", answer.trim_end()) {
@@ -125,116 +132,89 @@ impl Explain {
         }
     }
 
-    fn find_scheduler(&self) -> Result<Scheduler> {
-        if let Some(url) = &self.scheduler {
-            return Scheduler::at(url);
-        }
-        // Without a folder there is no sandbox to ask for; that is no reason to stop.
-        match Place::new(self.dir.as_deref()).ok().and_then(|place| place.running()) {
-            Some(running) => match running.scheduler {
-                Some(url) => Scheduler::at(&url),
-                None => bail!(
-                    "the sandbox at {} runs without a scheduler; --scheduler URL names another",
-                    running.server
-                ),
+    /// Whom flags name, else those of the sandbox that runs, else those that would be on this machine.
+    fn find(&self) -> Result<Asked> {
+        // Without a folder there is no sandbox to ask for; that is no reason to stop. Nor is a sandbox one to be mixed
+        // with what flags name, which is another cluster.
+        let is_named = self.scheduler.is_some() || self.manager.is_some();
+        let place = Place::new(self.dir.as_deref()).ok().filter(|_| !is_named);
+        let lacks = |running: &Running, what: &str| {
+            anyhow!("the sandbox at {} runs without a {what}; --{what} URL names another", running.server)
+        };
+        Ok(match place.and_then(|place| place.running()) {
+            Some(running) => Asked {
+                scheduler: match &running.scheduler {
+                    Some(url) => Scheduler::at(url),
+                    None => Err(lacks(&running, "scheduler")),
+                },
+                manager: match &running.manager {
+                    Some(url) => Manager::at(url),
+                    None => Err(lacks(&running, "manager")),
+                },
             },
-            None => Scheduler::at(SCHEDULER_DEFAULT),
+            // What somebody typed wrong is told at once, whoever is asked.
+            None => Asked {
+                scheduler: Ok(self.scheduler.as_deref().map_or_else(Scheduler::usual, Scheduler::at)?),
+                manager: Ok(self.manager.as_deref().map_or_else(Manager::usual, Manager::at)?),
+            },
+        })
+    }
+}
+
+/// Whom to ask, or why there is nobody.
+struct Asked {
+    scheduler: Result<Scheduler>,
+    manager: Result<Manager>,
+}
+
+impl Asked {
+    /// Both know a part of a pod's story.
+    async fn pod(self, pod: &PodKey, format: Format) -> Result<String> {
+        let PodKey { namespace, name } = pod;
+        let scheduling = async { self.scheduler?.pod(namespace, name, format).await };
+        let admission = async { self.manager?.pod(namespace, name, format).await };
+        let (scheduling, admission) = tokio::join!(scheduling, admission);
+        match format {
+            Format::Text => both_texts(scheduling, admission),
+            Format::Json => both_data(&format!("{namespace}/{name}"), scheduling, admission),
         }
     }
 }
 
-/// A scheduler that can be asked.
-pub(crate) struct Scheduler {
-    url: Uri,
-}
-
-impl Scheduler {
-    /// Nothing is sent yet.
-    pub(crate) fn at(url: &str) -> Result<Scheduler> {
-        let wanted = || format!("--scheduler {url}: expected a URL such as {SCHEDULER_DEFAULT}");
-        let uri: Uri = url.parse().with_context(wanted)?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.authority().is_none() {
-            bail!(wanted());
+/// One after the other; in place of a part that is missing one line that says why.
+fn both_texts(scheduling: Result<String>, admission: Result<String>) -> Result<String> {
+    match (scheduling, admission) {
+        (Ok(scheduling), Ok(admission)) => Ok(format!("{}\n{admission}", scheduling.trim_end())),
+        (Ok(scheduling), Err(error)) => {
+            Ok(format!("{}\nProfiles: not known: {}", scheduling.trim_end(), in_one_line(&error)))
         }
-        Ok(Scheduler { url: uri })
-    }
-
-    /// Made anew for each question: there are few, and the scheduler may have gone and come in between.
-    fn client(&self) -> Result<kube::Client> {
-        let connection = ClientConnection { qps: -1.0, ..ClientConnection::default() };
-        let options = ClientOptions {
-            retry: RetryPolicy::NEVER,
-            timeout: TIMEOUT,
-            ..ClientOptions::new("koord-explain", connection)
-        };
-        Ok(client(kube::Config::new(self.url.clone()), &options)?)
-    }
-
-    pub(crate) async fn pod(&self, namespace: &str, name: &str, format: Format) -> Result<String> {
-        self.ask(&format!("/apis/v1/explain/pod/{namespace}/{name}"), format).await
-    }
-
-    async fn reservation(&self, name: &str, format: Format) -> Result<String> {
-        self.ask(&format!("/apis/v1/explain/reservation/{name}"), format).await
-    }
-
-    pub(crate) async fn pending(&self, format: Format) -> Result<String> {
-        self.ask("/apis/v1/explain/pending", format).await
-    }
-
-    async fn ask(&self, path: &str, format: Format) -> Result<String> {
-        let accept = match format {
-            Format::Text => "text/plain",
-            Format::Json => "application/json",
-        };
-        let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty())?;
-        let response = self.client()?.send(request).await.with_context(|| {
-            format!(
-                "no scheduler answers at {}; --scheduler URL names another (for one in a cluster: \
-                 kubectl port-forward -n koordinator-system deployment/koord-scheduler 10251)",
-                self.url
-            )
-        })?;
-        let status = response.status();
-        let is_json = response
-            .headers()
-            .get(header::CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .is_some_and(|value| value.starts_with("application/json"));
-        let bytes = response.into_body().collect_bytes().await.context("the scheduler's answer broke off")?;
-        let text = String::from_utf8_lossy(&bytes);
-        match status.is_success() {
-            true if is_json => Ok(readable(&text)),
-            true => Ok(text.into_owned()),
-            false => Err(self.refused(status, &text)),
+        (Err(error), Ok(admission)) => {
+            Ok(format!("Scheduling: not known: {}\n{admission}", in_one_line(&error)))
         }
-    }
-
-    fn refused(&self, status: StatusCode, body: &str) -> anyhow::Error {
-        let said = said(body);
-        match status {
-            StatusCode::NOT_FOUND if !said.is_empty() => anyhow!("{said}"),
-            StatusCode::NOT_FOUND => {
-                anyhow!("{} answers, but explains nothing: is it koord-scheduler?", self.url)
-            }
-            StatusCode::SERVICE_UNAVAILABLE if said.contains("not leader") => {
-                anyhow!("{}: {said}; ask the replica that leads", self.url)
-            }
-            _ => anyhow!("{} answered {status}: {said}", self.url),
-        }
+        (Err(error), Err(_)) => Err(error),
     }
 }
 
-/// What a refusal says, in whichever form.
-fn said(body: &str) -> String {
-    let parsed: Value = serde_json::from_str(body).unwrap_or_default();
-    parsed["message"].as_str().unwrap_or(body).trim().to_owned()
+/// What the scheduler says, and what the manager says in its field `admission`.
+fn both_data(pod: &str, scheduling: Result<String>, admission: Result<String>) -> Result<String> {
+    let mut data: Map<String, Value> = match (scheduling, &admission) {
+        (Ok(text), _) => serde_json::from_str(&text).context("the scheduler's answer is no JSON object")?,
+        (Err(error), Err(_)) => return Err(error),
+        (Err(error), Ok(_)) => Map::from_iter([
+            ("pod".to_owned(), json!(pod)),
+            ("schedulingUnknown".to_owned(), json!(in_one_line(&error))),
+        ]),
+    };
+    let (field, told) = match admission {
+        Ok(text) => ("admission", serde_json::from_str(&text).context("the manager's answer is no JSON")?),
+        Err(error) => ("admissionUnknown", json!(in_one_line(&error))),
+    };
+    data.insert(field.to_owned(), told);
+    Ok(serde_json::to_string_pretty(&data)?)
 }
 
-/// JSON over several lines; anything else as it is.
-fn readable(text: &str) -> String {
-    let parsed: Result<Value, _> = serde_json::from_str(text);
-    parsed.and_then(|value| serde_json::to_string_pretty(&value)).unwrap_or_else(|_| text.to_owned())
+fn in_one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").lines().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -252,20 +232,45 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_in_their_own_words() {
-        for (body, want) in [
-            (r#"{"message": "the instance is not leader"}"#, "the instance is not leader"),
-            ("still initialising\n", "still initialising"),
-            ("", ""),
+    fn a_part_that_is_missing_takes_one_line() {
+        let (told, refused) =
+            (|text: &str| Ok(text.to_owned()), || Err(anyhow!("nobody\nanswers").context("no")));
+        for (scheduling, admission, want) in [
+            (told("waits\n"), told("Profiles: …\n"), Ok("waits\nProfiles: …\n")),
+            (told("waits\n"), refused(), Ok("waits\nProfiles: not known: no: nobody answers")),
+            (
+                refused(),
+                told("Profiles: …\n"),
+                Ok("Scheduling: not known: no: nobody answers\nProfiles: …\n"),
+            ),
+            (refused(), Err(anyhow!("other")), Err("no")),
         ] {
-            assert_eq!(said(body), want);
+            let found = both_texts(scheduling, admission).map_err(|error| error.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), want);
         }
-    }
-
-    #[test]
-    fn addresses_are_checked() {
-        for bad in ["", "10251", "localhost:10251", "ftp://h:1", "http://"] {
-            assert!(Scheduler::at(bad).is_err(), "{bad:?}");
+        for (scheduling, admission, want) in [
+            (
+                told(r#"{"pod":"a/b"}"#),
+                told(r#"{"profiles":[]}"#),
+                Ok(json!({"pod": "a/b", "admission": {"profiles": []}})),
+            ),
+            (
+                told(r#"{"pod":"a/b"}"#),
+                refused(),
+                Ok(json!({"pod": "a/b", "admissionUnknown": "no: nobody answers"})),
+            ),
+            (
+                refused(),
+                told(r#"{"profiles":[]}"#),
+                Ok(
+                    json!({"pod": "a/b", "schedulingUnknown": "no: nobody answers", "admission": {"profiles": []}}),
+                ),
+            ),
+            (refused(), refused(), Err("no".to_owned())),
+        ] {
+            let found = both_data("a/b", scheduling, admission).map_err(|error| error.to_string());
+            let found = found.map(|text| serde_json::from_str::<Value>(&text).unwrap());
+            assert_eq!(found, want);
         }
     }
 }

@@ -21,7 +21,7 @@ mod scheduler;
 mod text;
 mod up;
 
-pub(crate) use place::Place;
+pub(crate) use place::{Place, Running};
 
 /// A Kubernetes cluster in one process, with simulated nodes
 #[derive(Debug, Args)]

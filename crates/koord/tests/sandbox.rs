@@ -302,6 +302,11 @@ fn the_manual_of_reservations_runs_as_written() {
     run_manual("reservation.md", 4);
 }
 
+#[test]
+fn the_manual_of_colocation_runs_as_written() {
+    run_manual("colocation.md", 3);
+}
+
 /// A manual's blocks, one after the other, in one shell.
 fn run_manual(name: &str, least: usize) {
     let Some(real) = koord_testkit::shared() else { return };

@@ -36,6 +36,9 @@ mod node_resource;
 mod node_slo;
 mod quota_profile;
 
+pub use node_resource::Memories;
+pub(crate) use node_resource::{Snapshot, chosen_plugins};
+
 /// Changes that may wait between a cache and a queue; taking one in costs next to nothing.
 const DELTAS_MAX: usize = 256;
 
@@ -76,6 +79,8 @@ pub struct Ground {
     pub queue_metrics: QueueMetrics,
     /// What `/internal-metrics` shows.
     pub internal: Arc<Metrics>,
+    /// What the controller of nodes remembers of them.
+    pub memories: Memories,
     /// Everything that runs until the process ends.
     pub tasks: TaskTracker,
     /// Cancelled when the process ends.

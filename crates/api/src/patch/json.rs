@@ -70,7 +70,8 @@ fn operation(step: Value) -> Result<Operation, String> {
     })
 }
 
-pub(super) fn type_name(value: &Value) -> &'static str {
+/// What a value is, as messages of the API server call it.
+pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -1,7 +1,5 @@
 //! Writes to every Node what it may lend, and to its NodeResourceTopology what its zones may. Spec: manager 5.1, 5.2.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,66 +13,44 @@ use koord_kit::cache::Delta;
 use koord_kit::write::{Part, Place, WriteError, merge_patch, update_with};
 
 use super::{Controller, Failure, Feeds, Ground, Key, Next, node_key, patch_fresh};
+use crate::flags::Options;
 use crate::metrics::Outcomes;
 use crate::node_resource::batch::zones;
 use crate::node_resource::plan::prepare;
 use crate::node_resource::view::{MetricEntry, TopologyView};
-use crate::node_resource::{Input, NodeMemory, NodeView, Options, PLUGINS, Plan, Plugin, Settings, plan};
+use crate::node_resource::{NodeMemory, NodeView, PLUGINS, Plan, Plugin, plan};
+
+mod snapshot;
+
+pub use snapshot::Memories;
+pub(crate) use snapshot::Snapshot;
 
 pub(super) struct NodeResources {
     ground: Ground,
     writer: Writer,
-    options: Options,
-    memories: Memories,
 }
 
-/// What is remembered of nodes. Locked to take one out or put it back.
-#[derive(Clone, Default)]
-struct Memories(Arc<Mutex<HashMap<Key, NodeMemory>>>);
-
-impl Memories {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, NodeMemory>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
+/// The plugins that run here, in their order.
+pub(crate) fn chosen_plugins(options: &Options) -> Vec<&'static dyn Plugin> {
+    let chosen = &options.node_resource_plugins;
+    PLUGINS.iter().filter(|plugin| chosen.is_on(plugin.name())).copied().collect()
 }
 
 impl NodeResources {
     pub(super) fn new(ground: &Ground) -> NodeResources {
-        let chosen = &ground.options.node_resource_plugins;
         let writer = Writer {
             client: ground.client.clone(),
-            plugins: PLUGINS.iter().filter(|plugin| chosen.is_on(plugin.name())).copied().collect(),
+            plugins: chosen_plugins(&ground.options),
             outcomes: ground.metrics.node_resource_reconcile.clone(),
         };
-        NodeResources {
-            ground: ground.clone(),
-            writer,
-            options: Options { sync_gpu_shared: ground.options.gates.is_on("EnableSyncGPUSharedResource") },
-            memories: Memories::default(),
-        }
+        NodeResources { ground: ground.clone(), writer }
     }
 
     /// What should become of a node; none while there is no configuration.
     fn plan(&self, node: &Node, memory: &mut NodeMemory) -> Option<(NodeView, Plan)> {
-        let world = &self.ground.world;
-        let standing = self.ground.strategies.now();
-        let view = NodeView::of(node);
-        let strategy = standing.config.colocation_strategy(view.facts())?;
-        let metric = world.node_metrics.get("", &view.name);
-        let topology = world.topologies.get("", &view.name);
-        let device = world.devices.get("", &view.name);
-        let input = Input {
-            now: Timestamp::now(),
-            node: &view,
-            config: &standing.config,
-            settings: &Settings::from(&strategy.value),
-            metric: metric.as_ref().map(|entry| &entry.view),
-            pods: &world.pods_by_node.get(&view.name),
-            topology: topology.as_deref(),
-            device: device.as_deref(),
-            options: self.options,
-        };
-        let plan = plan(&self.writer.plugins, &input, memory);
+        let snapshot = Snapshot::take(&self.ground, node)?;
+        let plan = plan(&self.writer.plugins, &snapshot.input(), memory);
+        let view = snapshot.view;
         self.report(&view.name, &plan);
         Some((view, plan))
     }
@@ -204,7 +180,7 @@ impl Controller for NodeResources {
     fn listen(&self, feeds: &Feeds) {
         let world = &self.ground.world;
         feeds.on_object(&world.nodes, |old, new| NodeView::of(old) != NodeView::of(new));
-        let memories = self.memories.clone();
+        let memories = self.ground.memories.clone();
         feeds.on(&world.node_metrics, move |delta: &Delta<MetricEntry>, queue| {
             let name =
                 |entry: &MetricEntry| node_key(entry.object.metadata.name.as_deref().unwrap_or_default());
@@ -240,16 +216,17 @@ impl Controller for NodeResources {
         let Some(node) = self.ground.world.nodes.get("", &key.name) else {
             self.ground.metrics.node_resource_reconcile.count(false, "reconcileNodeNotFound");
             self.ground.metrics.show_extended(&key.name, |_| None);
-            self.memories.lock().remove(key);
+            self.ground.memories.lock().remove(key);
             return Ok(Next::Done);
         };
-        let mut memory = self.memories.lock().remove(key).unwrap_or_default();
+        // A copy: who asks meanwhile is told what was known before this turn.
+        let mut memory = self.ground.memories.of(key);
         let planned = self.plan(&node, &mut memory);
         let written = match &planned {
             Some((view, plan)) => self.writer.write(&node, view, plan, &mut memory).await,
             None => Ok(()),
         };
-        self.memories.lock().insert(key.clone(), memory);
+        self.ground.memories.lock().insert(key.clone(), memory);
         written?;
         let again = planned.and_then(|(_, plan)| plan.again_at);
         let wait = again.and_then(|again| Duration::try_from(again.duration_since(Timestamp::now())).ok());

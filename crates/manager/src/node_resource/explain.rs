@@ -11,8 +11,8 @@ use koord_api::slo::colocation::CalculatePolicy;
 use koord_api::slo::{Parameter, key};
 use serde::Serialize;
 
-use super::batch::{self, Math};
-use super::mid::{self, Source, Units};
+use super::batch::{self, BatchResource, Math};
+use super::mid::{self, MidResource, Source, Units};
 use super::plan::{is_enabled, plan};
 use super::plugin::{Input, NodeMemory, Plugin};
 use crate::amounts::Amounts;
@@ -29,7 +29,7 @@ pub struct NodeExplanation {
     pub batch: Account,
     pub mid: Account,
     /// By zone of the NodeResourceTopology.
-    pub zones: Vec<(String, Account)>,
+    pub zones: Vec<ZoneAccount>,
     /// What was worked out beside what stands on the node.
     pub resources: Vec<ResourceLine>,
     /// Whether the node would be written now.
@@ -56,6 +56,14 @@ pub struct Account {
     pub lines: Vec<Line>,
 }
 
+/// The calculation of one zone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ZoneAccount {
+    pub zone: String,
+    #[serde(flatten)]
+    pub account: Account,
+}
+
 /// One term of a calculation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -78,13 +86,32 @@ pub struct ResourceLine {
     pub standing: Option<String>,
 }
 
+/// What the one who is asked has to do with the node.
+#[derive(Clone, Copy, Debug)]
+pub enum Asked<'m> {
+    /// It writes the node, and remembers this of it.
+    Writer(&'m NodeMemory),
+    /// It does not, for this reason, and remembers nothing.
+    Onlooker(&'static str),
+}
+
 /// Explains a node as it would be treated now.
-pub fn explain(plugins: &[&dyn Plugin], input: &Input<'_>, memory: &NodeMemory) -> NodeExplanation {
+pub fn explain(plugins: &[&dyn Plugin], input: &Input<'_>, asked: Asked<'_>) -> NodeExplanation {
+    let memory = match asked {
+        Asked::Writer(memory) => memory.clone(),
+        Asked::Onlooker(_) => NodeMemory::default(),
+    };
     let parameters = Parameters::of(input);
     let plan = plan(plugins, input, &mut memory.clone());
-    let is_on = is_enabled(input);
-    let batch = is_on.then(|| batch::work_out(input, &mut memory.clone())).flatten();
-    let mid = is_on.then(|| mid::work_out(input)).flatten();
+    let works = |name: &str| is_enabled(input) && plugins.iter().any(|plugin| plugin.name() == name);
+    let batch = works(BatchResource.name()).then(|| batch::work_out(input, &mut memory.clone())).flatten();
+    let mid = works(MidResource.name()).then(|| mid::work_out(input)).flatten();
+    let nothing = |plugin: &dyn Plugin| match is_enabled(input) && !works(plugin.name()) {
+        true => {
+            Account { summary: format!("the plugin {} is switched off", plugin.name()), lines: Vec::new() }
+        }
+        false => nothing(input),
+    };
     let zones = batch.iter().flat_map(|worked| &worked.zones);
     let errors = plan
         .runs
@@ -100,11 +127,19 @@ pub fn explain(plugins: &[&dyn Plugin], input: &Input<'_>, memory: &NodeMemory) 
         state: state(input).to_owned(),
         batch: batch
             .as_ref()
-            .map_or_else(|| nothing(input), |worked| account_of_batch(input, &parameters, worked)),
-        mid: mid.as_ref().map_or_else(|| nothing(input), |worked| account_of_mid(&parameters, worked)),
-        zones: zones.map(|(zone, math)| (zone.clone(), account_of_zone(input, &parameters, math))).collect(),
+            .map_or_else(|| nothing(&BatchResource), |worked| account_of_batch(input, &parameters, worked)),
+        mid: mid.as_ref().map_or_else(|| nothing(&MidResource), |worked| account_of_mid(&parameters, worked)),
+        zones: zones
+            .map(|(zone, math)| ZoneAccount {
+                zone: zone.clone(),
+                account: account_of_zone(input, &parameters, math),
+            })
+            .collect(),
         resources: [BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY].map(resource).into(),
-        write: write_text(input, memory, plan.needs_status, plan.needs_meta),
+        write: match asked {
+            Asked::Writer(memory) => write_text(input, memory, plan.needs_status, plan.needs_meta),
+            Asked::Onlooker(reason) => reason.to_owned(),
+        },
         errors: errors.collect(),
         parameters: parameters.lines(),
     }
@@ -307,7 +342,7 @@ impl fmt::Display for NodeExplanation {
             self.parameters.iter().map(|line| [&*line.name, &*line.value, &*line.layer]).collect();
         table(f, &rows)?;
         account(f, "batch", &self.batch)?;
-        for (zone, zone_account) in &self.zones {
+        for ZoneAccount { zone, account: zone_account } in &self.zones {
             account(f, &format!("batch, zone {zone}"), zone_account)?;
         }
         account(f, "mid", &self.mid)?;

@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{client_options, servers, webhooks};
-use crate::controllers::{self, Ground, Lead};
+use crate::controllers::{self, Ground, Lead, Memories};
+use crate::explain::Explainer;
 use crate::flags::Options;
 use crate::metrics::ManagerMetrics;
 use crate::strategies;
@@ -109,6 +110,7 @@ pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, Sta
         queue_metrics: QueueMetrics::new(&process),
         kit_metrics,
         internal: internal.clone(),
+        memories: Memories::default(),
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
         options,
@@ -116,11 +118,12 @@ pub async fn start(setup: Setup, stop: CancellationToken) -> Result<Running, Sta
     let health = Arc::new(Health::default());
     let leaving = stop.child_token();
     add_checks(&health, &ground, &leaving);
-    let pages = servers::Pages { health: health.clone(), process, internal };
+    let leads = Arc::new(AtomicBool::new(false));
+    let explainer = Explainer::new(&ground, &leads);
+    let pages = servers::Pages { health: health.clone(), process, internal, explainer };
     let bound = servers::start(&ground.options, &pages, &ground.stop, &ground.tasks).await?;
     start_caches(&ground, workers, source);
     let admission = webhooks::start(&ground, &health, &leaving).await?;
-    let leads = Arc::new(AtomicBool::new(false));
     let life = Life { ground, stop, leads: leads.clone() };
     let task = tokio::spawn(life.live(lease));
     Ok(Running { metrics: bound.metrics, health: bound.health, admission, leads, leaving, task })

@@ -1,4 +1,4 @@
-//! The plain HTTP servers: metrics, and health. Spec: manager 24.1.
+//! The plain HTTP servers: metrics and explanations, and health. Spec: manager 24.1.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::explain::{self, Explainer};
 use crate::flags::Options;
 
 /// Why a server cannot start.
@@ -29,18 +30,20 @@ pub(super) struct Pages {
     pub(super) process: Arc<Metrics>,
     /// The manager's own.
     pub(super) internal: Arc<Metrics>,
+    pub(super) explainer: Explainer,
 }
 
 impl Pages {
     /// `/metrics` is the process's page, as upstream's is controller-runtime's.
     fn metrics_router(&self) -> Router {
-        let (all, internal) = (self.clone(), self.internal.clone());
+        let (all, internal, explainer) = (self.clone(), self.internal.clone(), self.explainer.clone());
         Router::new(self.health.clone(), self.process.clone())
             .page("/all-metrics", move |_| {
                 let page = all.internal.render(Format::Prometheus) + &all.process.render(Format::Prometheus);
                 std::future::ready(with_type(StatusCode::OK, Format::Prometheus.content_type(), page))
             })
             .page("/internal-metrics", move |request| std::future::ready(metrics_page(&request, &internal)))
+            .page(explain::ROOT, move |request| explain::answer(explainer.clone(), request))
             // Third parties would register here; nobody does.
             .page("/external-metrics", |request| std::future::ready(metrics_page(&request, &Metrics::bare())))
     }

@@ -196,7 +196,7 @@ impl Checks {
         let rules = Arc::new(BindingRules::new(&self.options.binding_admission));
         let is_gate_on = self.options.gates.is_on("BindingAdmissionWebhook");
         let (client, metrics) = (self.client.clone(), self.metrics.clone());
-        Handler::later(move |request, _| {
+        Handler::later(move |request, _, _| {
             let (rules, client, metrics) = (rules.clone(), client.clone(), metrics.clone());
             Box::pin(async move {
                 let decision = match rules.on_request(is_gate_on, &request) {
@@ -239,7 +239,7 @@ fn twice(
         (aside.step)(handlers::PLUGIN, is_allowed(&answer));
         answer
     };
-    Handler::twice(at_once, move |request, _| {
+    Handler::twice(at_once, move |request, _, _| {
         let (decide, topology, api) = (decide.clone(), topology.clone(), api.clone());
         Box::pin(async move {
             look(&api, &topology).await;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::facts::{Board, Facts, QuotaTrees, Texts, priority_class_facts};
 use super::review::Complaint;
 use super::server::{Complain, FindNamespace};
-use crate::world::ConfigData;
+use crate::world::{ConfigData, World};
 
 /// Reason of the events on profiles.
 const REASON: &str = "ProfileUnusable";
@@ -39,6 +39,26 @@ pub struct Sources {
 }
 
 impl Sources {
+    pub fn of(world: &World) -> Sources {
+        Sources {
+            profiles: world.profiles.clone(),
+            namespaces: world.namespaces.clone(),
+            priority_classes: world.priority_classes.clone(),
+            quotas: world.quotas.clone(),
+            quota_profiles: world.quota_profiles.clone(),
+            config: world.config.clone(),
+        }
+    }
+
+    /// What the caches know of profiles and whom they select, for those who ask where no board is kept.
+    pub fn about_profiles(&self) -> Facts {
+        let mut facts = Facts::default();
+        for part in [Part::Profiles, Part::Namespaces, Part::PriorityClasses] {
+            renew(&mut facts, part, self);
+        }
+        facts
+    }
+
     /// Waits until all objects are known, and puts them on the board: a pod that comes before would miss its profiles.
     pub async fn first(&self, board: &Board) {
         tokio::join!(

@@ -16,7 +16,8 @@ use super::review::{Answer, Request, Verdict};
 pub type Decide = dyn Fn(&Request, &Facts, &mut Aside<'_>) -> Answer + Send + Sync;
 
 /// Asks or writes first.
-pub type DecideLater = dyn Fn(Arc<Request>, Arc<Facts>) -> BoxFuture<'static, Answer> + Send + Sync;
+pub type DecideLater =
+    dyn for<'a> Fn(Arc<Request>, Arc<Facts>, &'a mut Aside<'_>) -> BoxFuture<'a, Answer> + Send + Sync;
 
 /// Answers the requests of one path.
 #[derive(Clone)]
@@ -35,7 +36,10 @@ impl Handler {
     }
 
     pub fn later(
-        decide: impl Fn(Arc<Request>, Arc<Facts>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        decide: impl for<'a> Fn(Arc<Request>, Arc<Facts>, &'a mut Aside<'_>) -> BoxFuture<'a, Answer>
+        + Send
+        + Sync
+        + 'static,
     ) -> Handler {
         Handler::Later(Arc::new(decide))
     }
@@ -43,7 +47,10 @@ impl Handler {
     /// `decide` decides at once, and `again` about what that would refuse.
     pub fn twice(
         decide: impl Fn(&Request, &Facts, &mut Aside<'_>) -> Answer + Send + Sync + 'static,
-        again: impl Fn(Arc<Request>, Arc<Facts>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        again: impl for<'a> Fn(Arc<Request>, Arc<Facts>, &'a mut Aside<'_>) -> BoxFuture<'a, Answer>
+        + Send
+        + Sync
+        + 'static,
     ) -> Handler {
         Handler::Twice(Arc::new(decide), Arc::new(again))
     }
@@ -57,12 +64,12 @@ impl Handler {
         let answer = match self {
             Handler::Now(decide) => catch_unwind(AssertUnwindSafe(|| decide(request, facts, aside))),
             Handler::Later(decide) => {
-                AssertUnwindSafe(decide(request.clone(), facts.clone())).catch_unwind().await
+                AssertUnwindSafe(decide(request.clone(), facts.clone(), aside)).catch_unwind().await
             }
             Handler::Twice(decide, again) => {
                 match catch_unwind(AssertUnwindSafe(|| decide(request, facts, aside))) {
                     Ok(Answer { verdict: Verdict::Denied(_), .. }) => {
-                        AssertUnwindSafe(again(request.clone(), facts.clone())).catch_unwind().await
+                        AssertUnwindSafe(again(request.clone(), facts.clone(), aside)).catch_unwind().await
                     }
                     answer => answer,
                 }
@@ -88,7 +95,7 @@ impl Handler {
     }
 }
 
-/// What a handler that decides at once may use beside the facts.
+/// What a handler may use beside the facts.
 pub struct Aside<'a> {
     /// Throws a number from 0 to 99.
     pub dice: &'a mut (dyn FnMut() -> i64 + Send),
@@ -106,7 +113,7 @@ mod tests {
         for (first, want) in [(Answer::allow(), false), (Answer::deny(400, "no"), true)] {
             let handler = Handler::twice(
                 move |_, _, _| first.clone(),
-                |_, _| Box::pin(async { Answer::deny(403, "never") }),
+                |_, _, _| Box::pin(async { Answer::deny(403, "never") }),
             );
             let answer = answered(&handler, "shop").await;
             assert_eq!(matches!(answer.verdict, Verdict::Denied(denial) if denial.code == 403), want);
@@ -126,7 +133,7 @@ mod tests {
             let denial = move || Answer::from(Err(Denial { code, message: "no".into() }));
             [
                 Handler::now(move |_, _, _| denial()),
-                Handler::later(move |_, _| Box::pin(async move { denial() })),
+                Handler::later(move |_, _, _| Box::pin(async move { denial() })),
             ]
         };
         for (code, namespace, allowed) in [
@@ -143,8 +150,8 @@ mod tests {
         }
         let bugs = [
             Handler::now(|_, _, _| panic!("bug")),
-            Handler::later(|_, _| Box::pin(async { panic!("bug") })),
-            Handler::twice(|_, _, _| Answer::deny(400, "no"), |_, _| Box::pin(async { panic!("bug") })),
+            Handler::later(|_, _, _| Box::pin(async { panic!("bug") })),
+            Handler::twice(|_, _, _| Answer::deny(400, "no"), |_, _, _| Box::pin(async { panic!("bug") })),
         ];
         for bug in bugs {
             assert_eq!(answered(&bug, "shop").await, Answer::allow());

@@ -76,9 +76,9 @@ impl<S: QuotaStore> PodValidator<S> {
     /// Decides at once, unless pods are counted against quotas.
     pub fn handler(self: Arc<PodValidator<S>>) -> Handler {
         if self.gates.quota.admission {
-            return Handler::later(move |request, _| {
+            return Handler::later(move |request, _, aside| {
                 let this = self.clone();
-                Box::pin(async move { this.answer(&request, &mut |_, _| ()).await })
+                Box::pin(async move { this.answer(&request, &mut aside.step).await })
             });
         }
         Handler::now(move |request, _, aside| {

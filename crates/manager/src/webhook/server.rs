@@ -4,7 +4,6 @@
 //! anew for each connection, so that new ones are used without a restart and without breaking what is under way.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request as HttpRequest, StatusCode, Version, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use koord_kit::http::{Answer as HttpAnswer, Router, text, with_type};
+use koord_kit::http::{Answer as HttpAnswer, Router, is_local, text, with_type};
 use koord_kit::random;
 use tokio_util::sync::CancellationToken;
 
@@ -150,10 +149,6 @@ impl Desk {
         }
         answer
     }
-}
-
-fn is_local<B>(request: &HttpRequest<B>) -> bool {
-    request.extensions().get::<SocketAddr>().is_some_and(|peer| peer.ip().to_canonical().is_loopback())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use koord_api::gojson::syntax_error;
+use koord_api::patch::json::type_name;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use serde_saphyr::DuplicateKeyPolicy;
@@ -212,7 +213,7 @@ fn check_type(kind: &Kind, json: &[u8], body: &[u8]) -> Result<(), ApiError> {
         Some(b'n') if json.trim_ascii() == b"null" => Head::default(),
         _ => {
             let tree: Value = serde_json::from_slice(json).map_err(|_| unread(syntax_error(json)))?;
-            let found = json_type(&tree);
+            let found = type_name(&tree);
             return Err(unread(format!("json: cannot unmarshal {found} into Go value of type {GO_HEAD}")));
         }
     };
@@ -220,7 +221,7 @@ fn check_type(kind: &Kind, json: &[u8], body: &[u8]) -> Result<(), ApiError> {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text),
         Some(other) => {
-            let found = json_type(&other);
+            let found = type_name(&other);
             Err(unread(format!("json: cannot unmarshal {found} into Go struct field .{name} of type string")))
         }
     };
@@ -311,17 +312,6 @@ fn is_older(group: &str, version: &str) -> bool {
 
 fn first_byte(json: &[u8]) -> Option<u8> {
     json.trim_ascii_start().first().copied()
-}
-
-pub(super) fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 fn refuse(kind: &Kind, error: &DecodeError, body: &[u8]) -> ApiError {

@@ -10,6 +10,10 @@ use crate::node_resource::plugin::Options;
 use crate::node_resource::settings::Settings;
 
 fn explained(world: &World, memory: &NodeMemory) -> NodeExplanation {
+    explained_by(world, PLUGINS, Asked::Writer(memory))
+}
+
+fn explained_by(world: &World, plugins: &[&dyn Plugin], asked: Asked<'_>) -> NodeExplanation {
     let parts = world.parts();
     let settings = Settings::from(parts.strategy.as_ref().unwrap());
     let input = Input {
@@ -23,7 +27,7 @@ fn explained(world: &World, memory: &NodeMemory) -> NodeExplanation {
         device: None,
         options: Options::default(),
     };
-    explain(PLUGINS, &input, memory)
+    explain(plugins, &input, asked)
 }
 
 #[test]
@@ -73,7 +77,7 @@ fn mid_and_zones() {
     let zones: Vec<_> = explanation
         .zones
         .iter()
-        .map(|(zone, account)| (zone.as_str(), account.lines.last().unwrap().cpu.as_str()))
+        .map(|found| (found.zone.as_str(), found.account.lines.last().unwrap().cpu.as_str()))
         .collect();
     assert_eq!(zones, [("node-0", "2200m"), ("node-1", "10200m")]);
     world.set(json!({"midReclaimMode": "static", "midStaticCPUReservedPercent": 20}));
@@ -134,4 +138,39 @@ fn what_is_held_and_why_nothing_is_written() {
     world.now += SignedDuration::from_secs(7);
     let text = explained(&world, &memory).write;
     assert!(text.contains("the last write was 7 s ago, not more than 300 s"), "{text}");
+}
+
+#[test]
+fn whoever_does_not_write_says_so() {
+    let mut world = World::n1();
+    world.set(json!({"batchStabilizationWindowSeconds": 600}));
+    let mut memory = NodeMemory::default();
+    world.plan_with(&mut memory);
+    world.usage("web", "koord-prod", "4", "40Gi");
+    world.now += SignedDuration::from_secs(60);
+    let leader = explained(&world, &memory);
+    let follower = explained_by(&world, PLUGINS, Asked::Onlooker("another replica writes it"));
+    assert_eq!(follower.write, "another replica writes it");
+    assert_eq!(follower.parameters, leader.parameters);
+    assert!(follower.batch.lines.iter().all(|line| line.term != "earlier demand"), "{follower}");
+    let batch_only: Vec<&dyn Plugin> = vec![&BatchResource];
+    let partial = explained_by(&world, &batch_only, Asked::Writer(&memory));
+    assert_eq!(partial.batch, leader.batch);
+    assert_eq!(partial.mid.summary, "the plugin MidResource is switched off");
+    world.set(json!({"enable": false}));
+    let off = explained_by(&world, &batch_only, Asked::Writer(&memory));
+    assert_eq!(off.mid.summary, "taken off: colocation is off");
+}
+
+#[test]
+fn data_has_the_same_lines() {
+    let data = json!(explained(&World::n1_zones(), &NodeMemory::default()));
+    assert_eq!(
+        data["batch"]["lines"][0],
+        json!({"sign": "", "term": "capacity", "cpu": "64", "memory": "256Gi", "note": ""})
+    );
+    assert_eq!(data["zones"][1]["zone"], "node-1");
+    assert_eq!(data["zones"][1]["lines"][0]["cpu"], "32");
+    assert_eq!(data["parameters"][0], json!({"name": "enable", "value": "true", "layer": "cluster"}));
+    assert_eq!(data["resources"][0], json!({"name": BATCH_CPU, "wanted": "12400", "standing": null}));
 }

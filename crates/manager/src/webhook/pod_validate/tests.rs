@@ -378,8 +378,10 @@ async fn requests_are_answered_at_once_or_later() {
     for gates in [PodGates::default(), PodGates { quota: counting, ..PodGates::default() }] {
         let handler = validator(gates).handler();
         assert_eq!(matches!(handler, Handler::Later(_)), gates.quota.admission);
+        let heard = Mutex::new(Vec::new());
         let ask = async |request: Arc<Request>| {
-            let mut aside = Aside { dice: &mut || 0, step: &mut |_, _| () };
+            let mut step = |name, is_fine| heard.lock().unwrap().push((name, is_fine));
+            let mut aside = Aside { dice: &mut || 0, step: &mut step };
             handler.answer(&request, &Arc::new(Facts::default()), &mut aside).await
         };
         let message = |answer: Answer| match answer.verdict {
@@ -388,6 +390,15 @@ async fn requests_are_answered_at_once_or_later() {
         };
         let (ls, be) = (pod("LS", Some(9500), ""), pod("BE", None, ""));
         assert_eq!(ask(request(Operation::Create, None, &ls)).await, Answer::allow());
+        let steps = [
+            plugin::RESERVATION,
+            plugin::COLOCATION,
+            plugin::QUOTA_META,
+            plugin::QUOTA_EVALUATION,
+            plugin::DEVICE,
+            plugin::ENHANCED,
+        ];
+        assert_eq!(*heard.lock().unwrap(), steps.map(|step| (step, true)), "steps are timed either way");
         assert_eq!(message(ask(request(Operation::Create, None, &be)).await), rule_3("BE", ""));
         let changed =
             message(ask(request(Operation::Update, Some(&ls), &pod("LSE", Some(9500), "cpu=1"))).await);

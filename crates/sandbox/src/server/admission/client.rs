@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use koord_api::patch::json::type_name;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -17,7 +18,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::super::decode::{GO_HEAD, json_type, yaml_to_json};
+use super::super::decode::{GO_HEAD, yaml_to_json};
 use crate::kinds::quote;
 
 /// An answer larger than any object.
@@ -137,7 +138,7 @@ impl Client {
             Ok(review @ Value::Object(_)) => Ok(review),
             Ok(other) => Err(Failure::Answer(unread(&format!(
                 "json: cannot unmarshal {} into Go value of type {GO_HEAD}",
-                json_type(&other)
+                type_name(&other)
             )))),
             Err(why) => Err(Failure::Answer(unread(&why))),
         }
