@@ -59,6 +59,7 @@ struct Agent {
     chance: Chance,
     /// What prod pods use of the node.
     level: f64,
+    last: Option<Usage>,
     node: Written<4>,
     zone: Written<2>,
 }
@@ -80,7 +81,7 @@ impl Agents {
         let agent = |number: usize| {
             let mut chance = Chance(u64::try_from(number).unwrap_or_default());
             let level = 0.15 + 0.2 * chance.unit();
-            Agent { number, chance, level, node: Written::none(), zone: Written::none() }
+            Agent { number, chance, level, last: None, node: Written::none(), zone: Written::none() }
         };
         Agents { agents: (0..count).map(agent).collect(), strategy, needed: Needed::default(), jumps: 0.0 }
     }
@@ -96,14 +97,20 @@ impl Agents {
         let (node, zone) = amounts(self.strategy, &usage);
         self.needed.nodes += u32::from(agent.node.is_due_together(node, now, self.strategy.refresh));
         self.needed.topologies += u32::from(agent.zone.is_due_apart(zone, now, self.strategy.refresh));
-        json!({"status": status(agent.number, &usage)}).to_string()
+        let status = status(agent.number, &usage);
+        agent.last = Some(usage);
+        json!({"status": status}).to_string()
     }
 
-    /// Everything was looked at under a new strategy, with what was reported last.
-    pub(super) fn forget(&mut self, strategy: Strategy) {
+    /// Every node was just written under a new strategy, with what was reported last.
+    pub(super) fn rewritten(&mut self, strategy: Strategy, now: Instant) {
         self.strategy = strategy;
         for agent in &mut self.agents {
-            (agent.node, agent.zone) = (Written::none(), Written::none());
+            if let Some(usage) = &agent.last {
+                let (node, zone) = amounts(strategy, usage);
+                agent.node = Written { amounts: Some(node), synced: Some(now) };
+                agent.zone = Written { amounts: Some(zone), synced: Some(now) };
+            }
         }
     }
 }

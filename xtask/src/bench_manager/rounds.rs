@@ -167,7 +167,7 @@ impl Stage {
         );
         let is_all = written.nodes - before.nodes == NODES;
         report.figure(&text, &format!("{NODES} written"), is_all);
-        self.agents().forget(LIVELY);
+        self.agents().rewritten(LIVELY, Instant::now());
         Ok(())
     }
 
