@@ -138,7 +138,7 @@ fn answer(request: &Request<Body>) -> Response<Body> {
 }
 
 /// A running pod as an API server sends it: its template with its own values put in.
-fn pod(number: usize) -> String {
+pub(crate) fn pod(number: usize) -> String {
     static TEXTS: OnceLock<Vec<String>> = OnceLock::new();
     let template = number % TEMPLATES;
     let (ordinal, suffix) = ((number / TEMPLATES).to_string(), format!("{:05x}", (number * 7919) % 0xfffff));

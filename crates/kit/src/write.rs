@@ -13,7 +13,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::Request;
 use kube::core::params::{GetParams, PostParams};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value, json};
 
 use crate::random;
@@ -116,7 +116,8 @@ where
     Err(WriteError::Contended { kind: target.kind, place: target.place, attempts: ATTEMPTS_MAX })
 }
 
-/// Sends the difference between two states of an object as a JSON merge patch; nothing when there is none.
+/// Sends the difference between two states of an object as a JSON merge patch; nothing when there is none. Says
+/// whether there was one.
 ///
 /// A list that differs is sent whole, so a list whose elements may hold unknown fields belongs to [`update_with`].
 /// With `guarded`, the patch applies only to exactly the version that `before` is.
@@ -127,13 +128,13 @@ pub async fn merge_patch<K>(
     before: &K,
     after: &K,
     guarded: bool,
-) -> Result<Option<K>, WriteError>
+) -> Result<bool, WriteError>
 where
-    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
+    K: Resource<DynamicType = ()> + Serialize,
 {
     let target = Target::of::<K>(place);
     let Some(mut patch) = difference(&target.encode(before)?, &target.encode(after)?) else {
-        return Ok(None);
+        return Ok(false);
     };
     if guarded {
         let version = before.meta().resource_version.clone().unwrap_or_default();
@@ -145,7 +146,8 @@ where
         Part::Object => target.request.patch(place.name, &params, &patch),
         Part::Status => target.request.patch_subresource("status", place.name, &params, &patch),
     };
-    target.send(client, request).await.map(Some)
+    // The answer is the whole object; whoever keeps it hears of it by its watch.
+    target.send::<IgnoredAny>(client, request).await.map(|_| true)
 }
 
 /// The JSON merge patch (RFC 7386) that turns one value into the other; `None` when they are equal.

@@ -2,11 +2,12 @@
 //!
 //! A [`Plugin`] turns [`Input`] into [`Item`]s; they are folded into a [`NodeResource`], laid over a copy of the node,
 //! and [`mod@plan`] says what is worth writing. [`settings`] is the strategy with nothing left open, [`view`] what is kept
-//! of the objects. A new plugin is one new file and one new row of [`PLUGINS`].
+//! of the objects, [`report`] what is read of NodeMetrics. A new plugin is one new file and one new row of [`PLUGINS`].
 
 pub mod item;
 pub mod plan;
 pub mod plugin;
+pub mod report;
 pub mod settings;
 pub mod view;
 

@@ -11,15 +11,16 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use koord_api::crd::device::Device;
-use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::duration::GoDuration;
 use koord_api::quantity::Quantity;
 use koord_api::slo::SloConfig;
 use koord_kit::cache::{ObjectKey, Pool};
 use koord_manager::node_resource::batch::zones;
+use koord_manager::node_resource::report::Report;
+use koord_manager::node_resource::view::MetricEntry;
 use koord_manager::node_resource::{
-    Input, MetricView, NodeMemory, NodeView, Options, PLUGINS, Settings, TopologyView, plan,
+    Input, NodeMemory, NodeView, Options, PLUGINS, Settings, TopologyView, plan,
 };
 use koord_manager::pods::PodReader;
 use serde_json::{Map, Value, json};
@@ -145,8 +146,8 @@ impl Cluster {
         let view = NodeView::of(&node);
         let Some(strategy) = self.config.colocation_strategy(view.facts()) else { return false };
         let settings = Settings::from(&strategy.value);
-        let metric = self.typed::<NodeMetric>("NodeMetric", name);
-        let metric = metric.map(|metric| Arc::new(MetricView::of(&metric, &texts)));
+        let metric = self.typed::<Report>("NodeMetric", name);
+        let metric = metric.map(|metric| MetricEntry::of(metric, &texts).view);
         let pods = self.objects.get("Pod").into_iter().flat_map(BTreeMap::values);
         let pods: Vec<_> = pods
             .map(|pod| serde_json::from_value::<Pod>(pod.clone()).expect("recorded pods are well-formed"))

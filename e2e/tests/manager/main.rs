@@ -12,6 +12,7 @@ mod stream;
 mod webhooks;
 mod work;
 
+use std::io::Write as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -25,9 +26,14 @@ async fn on_a_real_api_server() -> Result<()> {
     let Some(place) = Place::new(folder.path()).await? else { return Ok(()) };
     let checked = check_all(&place).await;
     if checked.is_err() {
-        eprintln!("{}", place.logs()?);
+        say(&place.logs()?);
     }
     checked
+}
+
+fn say(text: &str) {
+    // Nothing useful remains to be done when standard error is gone.
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 async fn check_all(place: &Place) -> Result<()> {
@@ -37,7 +43,7 @@ async fn check_all(place: &Place) -> Result<()> {
         replica.ready(place).await?;
     }
     let begun = Instant::now();
-    let done = |what: &str| eprintln!("{:6.1} s: {what}", begun.elapsed().as_secs_f64());
+    let done = |what: &str| say(&format!("{:6.1} s: {what}", begun.elapsed().as_secs_f64()));
     webhooks::prepare(place).await.context("preparations")?;
     webhooks::check_all(place).await.context("webhooks")?;
     done("webhooks");

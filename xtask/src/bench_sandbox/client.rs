@@ -77,12 +77,13 @@ impl Target {
         self.send(Method::POST, path, body).await.map(drop)
     }
 
-    /// Sends a request that must succeed.
+    /// Sends a request that must succeed; a patch is a merge patch.
     pub(crate) async fn send(&self, method: Method, path: &str, body: String) -> Result<Bytes> {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder()
             .method(method)
             .uri(self.uri(path)?)
-            .header("content-type", "application/json")
+            .header("content-type", kind)
             .body(Full::new(Bytes::from(body)))?;
         let response = self.client.request(request).await?;
         let status = response.status();
@@ -183,6 +184,22 @@ pub(crate) async fn run(target: &Arc<Target>, load: Load, count: usize) -> Resul
     Ok(Outcome { count, elapsed, latencies })
 }
 
+/// Creates objects, many at once.
+pub(crate) async fn make(target: &Arc<Target>, path: &str, bodies: Vec<String>) -> Result<()> {
+    let (bodies, next) = (Arc::new(bodies), Arc::new(AtomicUsize::new(0)));
+    let workers = (0..WORKERS).map(|_| {
+        let (target, bodies, next) = (target.clone(), bodies.clone(), next.clone());
+        let path = path.to_owned();
+        tokio::spawn(async move {
+            while let Some(body) = bodies.get(next.fetch_add(1, Ordering::Relaxed)) {
+                target.post(&path, body.clone()).await?;
+            }
+            anyhow::Ok(())
+        })
+    });
+    try_join_all(workers).await?.into_iter().collect()
+}
+
 /// Creates pods while `watchers` follow; ends when all have seen all.
 pub(crate) async fn watched(target: &Arc<Target>, watchers: usize, pods: usize) -> Result<Watched> {
     let from = target.revision().await?;
@@ -220,6 +237,6 @@ impl Watched {
     }
 }
 
-fn float(count: usize) -> f64 {
+pub(crate) fn float(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }

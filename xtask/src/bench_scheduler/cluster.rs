@@ -17,15 +17,13 @@ use super::engine::float;
 use super::process::{Kind, Scheduler};
 use super::workload;
 use crate::bench_report::Report;
-use crate::bench_sandbox::client::Target;
+use crate::bench_sandbox::client::{Target, make};
 use crate::bench_sandbox::process;
 use crate::step::say;
 
 const NODES: usize = 5_000;
 /// Pods that wait when a contestant starts.
 const PODS: usize = 5_000;
-/// Requests at once when making objects.
-const MAKERS: usize = 32;
 /// Bindings at once of the client that only binds; more do not make the server quicker.
 const BINDERS: usize = 64;
 /// Longer than any contestant needs.
@@ -83,22 +81,6 @@ async fn contest(report: &mut Report) -> Result<()> {
     );
     report.figure(&text, "1/2", ours.resident_mib * 2.0 <= peer.resident_mib);
     Ok(())
-}
-
-/// Creates objects, many at once.
-async fn make(target: &Arc<Target>, path: &str, bodies: Vec<String>) -> Result<()> {
-    let (bodies, next) = (Arc::new(bodies), Arc::new(AtomicUsize::new(0)));
-    let workers = (0..MAKERS).map(|_| {
-        let (target, bodies, next) = (target.clone(), bodies.clone(), next.clone());
-        let path = path.to_owned();
-        tokio::spawn(async move {
-            while let Some(body) = bodies.get(next.fetch_add(1, Ordering::Relaxed)) {
-                target.post(&path, body.clone()).await?;
-            }
-            anyhow::Ok(())
-        })
-    });
-    try_join_all(workers).await?.into_iter().collect()
 }
 
 async fn make_pods(target: &Arc<Target>, workload: &workload::Workload, first: usize) -> Result<()> {

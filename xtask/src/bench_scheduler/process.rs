@@ -7,10 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use koord_testkit::{Binaries, Program, Version};
 
+use crate::bench_process;
 use crate::bench_sandbox::process::program;
-
-/// Ticks of the kernel's clock in a second, as /proc counts CPU time.
-const TICKS: u32 = 100;
 
 /// Which scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,21 +55,12 @@ impl Scheduler {
 
     /// CPU time of all its threads so far.
     pub(super) fn cpu(&self) -> Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The name in brackets may contain blanks.
-        let (_, rest) = stat.rsplit_once(')').context("no name in stat")?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok());
-        let sum = ticks(11).zip(ticks(12)).map(|(user, system)| user + system).context("no times in stat")?;
-        Ok(Duration::from_secs(u64::from(sum)) / TICKS)
+        bench_process::cpu(self.child.id())
     }
 
     /// Resident memory now, in MiB.
     pub(super) fn resident_mib(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-        let kib: u32 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(f64::from(kib) / 1024.0)
+        bench_process::resident_mib(self.child.id())
     }
 }
 

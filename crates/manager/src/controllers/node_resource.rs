@@ -1,9 +1,12 @@
 //! Writes to every Node what it may lend, and to its NodeResourceTopology what its zones may. Spec: manager 5.1, 5.2.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use koord_api::crd::device::Device;
 use koord_api::crd::node_resource_topology::Zone;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
@@ -125,10 +128,11 @@ impl Writer {
         memory: &mut NodeMemory,
     ) -> Result<(), Failure> {
         if plan.prepared != *view {
-            let mut after = node.clone();
+            let before = changeable(node);
+            let mut after = before.clone();
             plan.prepared.write(view, &mut after);
             let client = &self.client;
-            let patched = merge_patch(client, place(&view.name), Part::Status, node, &after, true).await;
+            let patched = merge_patch(client, place(&view.name), Part::Status, &before, &after, true).await;
             let written = match patched {
                 Err(error) if is_conflict(&error) => {
                     let change = |node: &mut Node| self.lay_over(plan, node);
@@ -150,10 +154,11 @@ impl Writer {
     }
 
     async fn write_meta(&self, node: &Node, view: &NodeView, plan: &Plan) -> Result<(), Failure> {
-        let mut after = node.clone();
+        let before = changeable(node);
+        let mut after = before.clone();
         plan.prepared.write_meta(view, &mut after);
         let place = place(&view.name);
-        let patched = merge_patch(&self.client, place, Part::Object, node, &after, false).await;
+        let patched = merge_patch(&self.client, place, Part::Object, &before, &after, false).await;
         self.count_write("patchNodeMeta", "updateNodeMetaNotFound", patched.map(drop))
     }
 
@@ -179,7 +184,7 @@ impl Controller for NodeResources {
 
     fn listen(&self, feeds: &Feeds) {
         let world = &self.ground.world;
-        feeds.on_object(&world.nodes, |old, new| NodeView::of(old) != NodeView::of(new));
+        feeds.on_object(&world.nodes, node_differs);
         let memories = self.ground.memories.clone();
         feeds.on(&world.node_metrics, move |delta: &Delta<MetricEntry>, queue| {
             let name =
@@ -234,6 +239,17 @@ impl Controller for NodeResources {
     }
 }
 
+/// Whether a node differs in what plugins see of it. Most news of nodes are heartbeats, which are told apart at a glance.
+fn node_differs(old: &Node, new: &Node) -> bool {
+    fn amounts(node: &Node) -> Option<[Option<&BTreeMap<String, Quantity>>; 2]> {
+        node.status.as_ref().map(|status| [status.capacity.as_ref(), status.allocatable.as_ref()])
+    }
+    let is_same = old.metadata.labels == new.metadata.labels
+        && old.metadata.annotations == new.metadata.annotations
+        && amounts(old) == amounts(new);
+    !is_same && NodeView::of(old) != NodeView::of(new)
+}
+
 /// Whether what was worked out for a node may change with its topology.
 fn topology_differs(old: &TopologyView, new: &TopologyView) -> bool {
     let native = |zone: &Zone| {
@@ -245,6 +261,27 @@ fn topology_differs(old: &TopologyView, new: &TopologyView) -> bool {
     };
     let all = |topology: &TopologyView| topology.zones.iter().map(native).collect::<Vec<_>>();
     old.cpu_basic_info != new.cpu_basic_info || all(old) != all(new)
+}
+
+/// What we may change of a node, and its version: the rest need not be compared.
+fn changeable(node: &Node) -> Node {
+    let ObjectMeta { name, resource_version, labels, annotations, .. } = &node.metadata;
+    let status = node.status.as_ref().map(|status| NodeStatus {
+        capacity: status.capacity.clone(),
+        allocatable: status.allocatable.clone(),
+        ..NodeStatus::default()
+    });
+    Node {
+        metadata: ObjectMeta {
+            name: name.clone(),
+            resource_version: resource_version.clone(),
+            labels: labels.clone(),
+            annotations: annotations.clone(),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+        status,
+    }
 }
 
 fn place(name: &str) -> Place<'_> {

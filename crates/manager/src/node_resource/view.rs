@@ -6,11 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
-use koord_api::crd::node_metric::{NodeMetric, NodeMetricInfo, NodeMetricStatus};
+use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::node_resource_topology::Zone;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::keys::node_topology::annotation::CPU_BASIC_INFO;
-use koord_api::keys::resource::{CPU, MEMORY};
 use koord_api::pod::resource_list;
 use koord_api::priority::PriorityClass;
 use koord_api::qos::Qos;
@@ -18,6 +17,7 @@ use koord_api::quantity::{Quantity, ResourceList};
 use koord_api::slo::NodeFacts;
 use koord_kit::cache::Pool;
 
+use super::report::{NodeInfo, Report, Status};
 use crate::amounts::Amounts;
 
 /// What plugins see and change of a Node.
@@ -113,11 +113,11 @@ pub struct MetricEntry {
 
 impl MetricEntry {
     /// `texts` shares namespaces among all metrics.
-    pub fn of(mut object: NodeMetric, texts: &Pool<str>) -> MetricEntry {
-        let view = Arc::new(MetricView::of(&object, texts));
-        object.status = None;
-        object.metadata.managed_fields = None;
-        MetricEntry { object, view }
+    pub fn of(report: Report, texts: &Pool<str>) -> MetricEntry {
+        let Report { mut metadata, spec, status } = report;
+        metadata.managed_fields = None;
+        let view = status.map(|status| MetricView::of(status, texts)).unwrap_or_default();
+        MetricEntry { object: NodeMetric { metadata, spec, status: None }, view: Arc::new(view) }
     }
 }
 
@@ -164,37 +164,33 @@ pub struct HostAppUsage {
 
 impl MetricView {
     /// `texts` shares namespaces among all metrics.
-    pub fn of(metric: &NodeMetric, texts: &Pool<str>) -> MetricView {
-        metric.status.as_ref().map(|status| MetricView::of_status(status, texts)).unwrap_or_default()
-    }
-
-    pub fn of_status(status: &NodeMetricStatus, texts: &Pool<str>) -> MetricView {
+    pub fn of(status: Status, texts: &Pool<str>) -> MetricView {
         let mut pods: Vec<PodUsage> = status
             .pods_metric
-            .iter()
+            .into_iter()
             .map(|pod| PodUsage {
                 namespace: texts.text(&pod.namespace),
-                name: pod.name.as_str().into(),
-                used: Amounts::of(&pod.pod_usage.resources),
-                class: PriorityClass::parse(&pod.priority),
-                qos: Qos::parse(&pod.qos),
+                name: pod.name,
+                used: pod.pod_usage.amounts(),
+                class: pod.priority,
+                qos: pod.qos,
             })
             .collect();
         // Of two reports about one pod the later counts: a stable sort, reversed, then the first of each.
         pods.reverse();
         pods.sort_by(|a, b| a.key().cmp(&b.key()));
         pods.dedup_by(|a, b| a.key() == b.key());
-        let host_app = status.host_application_metric.iter().map(|app| HostAppUsage {
-            used: Amounts::of(&app.usage.resources),
-            class: PriorityClass::parse(&app.priority),
-        });
-        let reclaimable = status.prod_reclaimable_metric.as_ref();
+        let host_app = status
+            .host_application_metric
+            .iter()
+            .map(|app| HostAppUsage { used: app.usage.amounts(), class: app.priority });
+        let reclaimable = status.prod_reclaimable_metric;
         MetricView {
             update_time: status.update_time.filter(|time| !time.is_zero()).map(|time| time.0),
-            node: status.node_metric.as_ref().map(NodeUsage::of),
+            node: status.node_metric.map(NodeUsage::of),
             pods,
             host_apps: host_app.collect(),
-            prod_reclaimable: reclaimable.map(|m| Amounts::of(&m.resource.resources)).unwrap_or_default(),
+            prod_reclaimable: reclaimable.map(|m| m.resource.amounts()).unwrap_or_default(),
         }
     }
 
@@ -213,13 +209,8 @@ impl MetricView {
 }
 
 impl NodeUsage {
-    fn of(metric: &NodeMetricInfo) -> NodeUsage {
-        let used = &metric.node_usage.resources;
-        let is_whole = used.contains_key(CPU) && used.contains_key(MEMORY);
-        NodeUsage {
-            used: is_whole.then(|| Amounts::of(used)),
-            system: Amounts::of(&metric.system_usage.resources),
-        }
+    fn of(metric: NodeInfo) -> NodeUsage {
+        NodeUsage { used: metric.node_usage.whole(), system: metric.system_usage.amounts() }
     }
 }
 

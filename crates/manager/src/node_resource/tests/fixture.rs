@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::slo::{ColocationStrategy, SloConfig};
 use koord_kit::cache::{ObjectKey, Pool};
 use serde_json::{Value, json};
 
 use super::super::plugin::{Input, NodeMemory, Options, Plugin};
+use super::super::report::Report;
 use super::super::settings::Settings;
-use super::super::view::{MetricView, NodeView, TopologyView};
+use super::super::view::{MetricEntry, MetricView, NodeView, TopologyView};
 use super::super::{PLUGINS, Plan, plan};
 use crate::pods::{PodBrief, PodReader};
 
@@ -196,8 +196,8 @@ impl World {
         let node = NodeView::of(&node);
         let strategy = config.colocation_strategy(node.facts()).map(|rendered| rendered.value);
         let metric = (!self.metric.is_null()).then(|| {
-            let metric: NodeMetric = serde_json::from_value(self.metric.clone()).unwrap();
-            Arc::new(MetricView::of(&metric, &texts))
+            let metric: Report = serde_json::from_value(self.metric.clone()).unwrap();
+            MetricEntry::of(metric, &texts).view
         });
         let pod = |pod: &Value| {
             let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
