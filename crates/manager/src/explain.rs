@@ -1,7 +1,7 @@
 //! What people may ask of a running manager: why a node lends what it lends, and which profiles touched a pod.
 //!
 //! Read only, and answered by every replica: caches are full whoever leads. What is told is decided in
-//! [`crate::node_resource::explain`] and [`crate::webhook::explain`]; here questions come in and answers go out.
+//! [`mod@crate::node_resource::explain`] and [`crate::webhook::explain`]; here questions come in and answers go out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

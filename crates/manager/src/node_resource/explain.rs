@@ -305,7 +305,8 @@ fn account_of_mid(parameters: &Parameters, worked: &mid::Worked) -> Account {
     let summary = match worked.source {
         Source::Dynamic { reclaimable, unused, reserved, requested, unallocated, unallocated_part } => {
             lines.push(units("", "prod reclaimable", reclaimable, "predicted by the node agent"));
-            lines.push(units("<", "unused", unused, "capacity less what the node uses"));
+            let note = "capacity less what the node uses; 0 while no report tells";
+            lines.push(units("<", "unused", unused, note));
             let note = format!(
                 "{} of unallocated {}: capacity {} less reserved or used by the system {}, less requests of prod pods {}",
                 parameters.told("midUnallocatedPercent"),
