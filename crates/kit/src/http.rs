@@ -181,6 +181,8 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<TlsFiles>,
                 continue;
             }
         };
+        // An answer in several writes must not wait for the client's acknowledgement of the first; slow is better than none.
+        let _ = socket.set_nodelay(true);
         let (router, watcher, tls) = (router.clone(), graceful.watcher(), tls.clone());
         tokio::spawn(async move {
             connection(socket, peer, router, tls, watcher).await;
