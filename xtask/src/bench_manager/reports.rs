@@ -239,7 +239,7 @@ mod tests {
             ("the first", 0, [100, 100], true, true),
             ("a tenth is not more than a tenth", 60, [110, 100], false, false),
             ("more than a tenth", 120, [111, 105], true, true),
-            ("what was written counts", 180, [115, 109], false, true),
+            ("what was written counts", 180, [115, 111], false, true),
             ("not yet old", 420, [116, 106], false, false),
             ("old", 421, [116, 106], true, false),
             ("the zone is old", 481, [116, 106], false, true),
