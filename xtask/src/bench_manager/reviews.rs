@@ -20,7 +20,10 @@ pub(super) fn namespace(number: usize) -> Value {
 /// So many profiles: most by labels of pods, some by namespaces, some by both; labels, priorities, patches, chance.
 pub(super) fn profiles(count: usize) -> Vec<Value> {
     (0..count)
-        .map(|number| json!({"metadata": {"name": format!("profile-{number:03}")}, "spec": spec(number)}))
+        .map(|number| {
+            json!({"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile",
+                "metadata": {"name": format!("profile-{number:03}")}, "spec": spec(number)})
+        })
         .collect()
 }
 
