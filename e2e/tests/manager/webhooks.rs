@@ -207,18 +207,27 @@ async fn reservations_follow_profiles(place: &Place) -> Result<()> {
     place.delete(&format!("{RESERVATIONS}/held")).await
 }
 
+/// By the strategy: a ratio that nobody's strategy wants is taken off a node again.
 async fn nodes_are_amplified(place: &Place) -> Result<()> {
+    let amplified = json!({"enable": true, "resourceAmplificationRatio": {"cpu": 1.5}}).to_string();
+    let strategies = json!({"colocation-config": r#"{"enable":true}"#, "resource-amplification-config": amplified});
+    place.configure(&strategies).await?;
     place.make_node("amplified", &json!({})).await?;
     let (node, status) = (format!("{NODES}/amplified"), format!("{NODES}/amplified/status"));
-    let ratio = |value: Value| json!({"metadata": {"annotations": {"node.koordinator.sh/resource-amplification-ratio": value}}});
-    place.patch(&node, &ratio(json!(r#"{"cpu":1.5}"#))).await?;
+    eventually("the node carries the ratio", async || {
+        let node = place.get(&node).await?;
+        let ratio = &node["metadata"]["annotations"]["node.koordinator.sh/resource-amplification-ratio"];
+        Ok((ratio == r#"{"cpu":1.50}"#).then_some(()))
+    })
+    .await?;
     let beat = json!({"status": {"allocatable": {"cpu": "9"}}});
     let made = place.patch(&status, &beat).await?;
     ensure!(made["status"]["allocatable"]["cpu"] == "13500m", "{made}");
     ensure!(made["status"]["allocatable"]["memory"] == "20Gi", "{made}");
     let raw = &made["metadata"]["annotations"]["node.koordinator.sh/raw-allocatable"];
     ensure!(raw.as_str().is_some_and(|raw| raw.contains(r#""cpu":"9""#)), "{raw}");
-    place.delete(&node).await
+    place.delete(&node).await?;
+    place.delete(CONFIG).await
 }
 
 /// The ConfigMap with the label that lets the webhook look at it, and the labels of nodes.
