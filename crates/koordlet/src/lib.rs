@@ -1,3 +1,4 @@
 //! koordlet, the node agent: what it observes, what it decides, what it applies.
 
 pub mod decide;
+pub mod state;
