@@ -1,3 +1,5 @@
 //! koordlet, the node agent: what it observes, what it decides, what it applies.
 
+pub mod store;
+
 pub mod decide;
