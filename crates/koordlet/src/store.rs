@@ -243,7 +243,7 @@ impl Store {
             return Err(Fault::Ahead);
         }
         let Some(newest_ms) = self.newest_ms else { return Ok(()) };
-        let behind = match series.chain.newest(&self.pool) {
+        let behind = match series.chain.newest() {
             Some((last_ms, last)) if last_ms == at_ms => {
                 let is_same = last.to_bits() == value.to_bits();
                 return if is_same { Ok(()) } else { Err(Fault::Duplicate) };
@@ -256,7 +256,7 @@ impl Store {
 
     fn append(&mut self, slot: u32, at_ms: i64, value: f64) {
         let mut chain = std::mem::take(&mut self.at_mut(slot).chain);
-        let last_ms = chain.newest(&self.pool).map(|(last_ms, _)| last_ms);
+        let last_ms = chain.newest().map(|(last_ms, _)| last_ms);
         let is_late = last_ms.is_some_and(|last_ms| at_ms <= last_ms);
         let mut stored = chain.add(&mut self.pool, &mut self.scratch, at_ms, value);
         if !stored && self.shed() {
@@ -399,7 +399,7 @@ impl Store {
 
     /// The newest sample of one series.
     pub fn newest(&self, id: Id) -> Option<(i64, f64)> {
-        self.get(id)?.chain.newest(&self.pool)
+        self.get(id)?.chain.newest()
     }
 
     /// The newest value of every series of a kind that has one in the window.

@@ -196,10 +196,6 @@ impl Page {
         Ok(())
     }
 
-    pub(super) fn last_value(&self, cursor: &Cursor) -> f64 {
-        self.unit.value(cursor.word)
-    }
-
     pub(super) fn samples(&self) -> Samples<'_> {
         Samples { page: self, at: 0, cursor: Cursor::default() }
     }
