@@ -5,8 +5,10 @@ pub mod store;
 pub mod decide;
 pub mod state;
 
+pub mod act;
 pub mod apply;
 pub mod audit;
+pub mod evict;
 pub mod metrics;
 pub mod serve;
 

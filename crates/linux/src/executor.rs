@@ -53,12 +53,25 @@ pub struct Update {
 /// Why something is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// The strategy or hook: `CPUSuppress`.
-    pub strategy: &'static str,
-    /// Whom it is about: a pod, a container, a class, the node.
-    pub subject: String,
-    /// The numbers that led to it.
+    /// What the audit log calls it: `AdjustBEByNodeCPUUsage`.
+    pub reason: &'static str,
+    pub subject: Subject,
+    /// What is written, and the numbers that led to it.
     pub message: String,
+}
+
+/// Whom a write is about, by the names that people know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Node,
+    /// A class's group, or one that belongs to nobody we know.
+    Group(String),
+    Pod {
+        namespace: String,
+        name: String,
+        /// Empty for the pod itself.
+        container: String,
+    },
 }
 
 impl Update {

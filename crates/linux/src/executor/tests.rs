@@ -258,9 +258,9 @@ fn causes_reach_the_audit() {
     let audit: Audit = Box::new(move |attempt| {
         let cause = attempt.update.cause.as_ref().unwrap();
         let line = format!(
-            "{} {} {}: {} -> {}",
+            "{} {} {:?}: {} -> {}",
             attempt.kind(),
-            cause.strategy,
+            cause.reason,
             cause.subject,
             attempt.before,
             attempt.value
@@ -268,8 +268,8 @@ fn causes_reach_the_audit() {
         log.lock().unwrap().push(line);
     });
     let mut executor = Executor::new(root, cgroups, Duration::from_secs(60), audit);
-    let cause = Cause { strategy: "CPUSuppress", subject: "node".into(), message: "budget 4000m".into() };
+    let cause = Cause { reason: "CPUSuppress", subject: Subject::Node, message: "budget 4000m".into() };
     let update = Update::cgroup(Resource::CpuShares, &be(), "100").because(Arc::new(cause));
     executor.update(Instant::now(), Caching::Trust, &update);
-    assert_eq!(*heard.lock().unwrap(), ["cgroup CPUSuppress node: 50 -> 100"]);
+    assert_eq!(*heard.lock().unwrap(), ["cgroup CPUSuppress Node: 50 -> 100"]);
 }

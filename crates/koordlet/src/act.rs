@@ -1,0 +1,229 @@
+//! What koordlet does to the node: strategies that follow the load, and hooks that follow pods and rules.
+//!
+//! Every strategy is a row of [`table`]: it looks at the [`Ground`], asks its pure half in `decide`, and hands wishes
+//! to the applier. All run on one thread, one after the other, so that none overlaps itself or another; one that
+//! panics is told and counted, and has its next turn as usual. Spec: koordlet-enforce 4.
+
+mod blkio;
+mod burst;
+mod core_sched;
+mod evict;
+mod files;
+mod memory_qos;
+mod reconcile;
+mod resctrl;
+mod suppress;
+mod system_config;
+mod terway;
+mod usage;
+
+#[cfg(test)]
+mod tests;
+
+pub use evict::{EvictOrder, Evictor};
+pub use suppress::Today;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use koord_api::gate::Gates;
+use koord_kit::events::{EventType, Note, Recorder};
+use koord_linux::cgroup::{Cgroups, Version};
+use koord_linux::root::Root;
+
+use crate::apply::{Applier, Names, Report};
+use crate::decide::snapshot::Pod;
+use crate::decide::wish::Batch;
+use crate::flags::{CollectOptions, HookOptions, QosOptions};
+use crate::metrics::{KoordletMetrics, Metric};
+use crate::state::{News, Snapshot};
+use crate::store::Store;
+
+/// What does not change while the process lives.
+pub struct Setting {
+    pub root: Root,
+    pub cgroups: Arc<Cgroups>,
+    pub gates: Gates,
+    pub qos: QosOptions,
+    pub hooks: HookOptions,
+    pub collect: CollectOptions,
+    pub is_anolis: bool,
+    pub page_bytes: i64,
+    /// Where terway's daemon looks for its files.
+    pub terway_dir: PathBuf,
+    pub metrics: KoordletMetrics,
+    /// None where nobody listens.
+    pub recorder: Option<Recorder>,
+}
+
+impl Setting {
+    pub fn version(&self) -> Version {
+        self.cgroups.version()
+    }
+
+    /// An event on a pod about something that went as it should.
+    fn note(&self, namespace: &str, name: &str, uid: &str, reason: &str, text: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.event(Note {
+                regarding: pod_reference(namespace, name, uid),
+                related: None,
+                kind: EventType::Normal,
+                reason: reason.to_owned(),
+                action: String::new(),
+                text: text.to_owned(),
+            });
+        }
+    }
+}
+
+/// A pod as events name it.
+pub fn pod_reference(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+/// Everything a turn looks at, taken at one instant.
+pub struct Ground<'a> {
+    pub now: Instant,
+    /// The wall clock, by which measurements are kept.
+    pub now_ms: i64,
+    /// Since the process began: the clock of everything that counts seconds.
+    pub uptime: Duration,
+    pub snapshot: &'a Snapshot,
+    /// Those of the snapshot, by uid.
+    pub pods: &'a [Pod],
+    /// What is new since the last turn of all.
+    pub news: News,
+    pub store: &'a Store,
+}
+
+/// Through whom a strategy acts.
+pub struct Hands<'a> {
+    pub applier: &'a mut Applier,
+    pub evictor: &'a mut dyn Evictor,
+}
+
+impl Hands<'_> {
+    fn apply(&mut self, ground: &Ground<'_>, batch: &Batch) -> Report {
+        self.applier.apply(ground.now, batch, Names(ground.pods))
+    }
+
+    fn apply_all(&mut self, ground: &Ground<'_>, batches: &[Batch]) -> Report {
+        self.applier.apply_all(ground.now, batches, Names(ground.pods))
+    }
+}
+
+/// A strategy, or all hooks together.
+trait Strategy: Send {
+    fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>);
+
+    /// Whether something happened that cannot wait for the next turn.
+    fn is_urgent(&self, _news: News) -> bool {
+        false
+    }
+}
+
+/// A strategy and when it has its turn.
+struct Entry {
+    name: &'static str,
+    every: Duration,
+    next: Option<Instant>,
+    strategy: Box<dyn Strategy>,
+}
+
+/// All strategies that are on.
+pub struct Act {
+    setting: Setting,
+    entries: Vec<Entry>,
+    today: Today,
+}
+
+/// The strategies under the names of the original, with the gates of which one at least must be on.
+fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
+    let is_on = |gates: &[&str]| gates.iter().any(|gate| setting.gates.is_on(gate));
+    let qos = &setting.qos;
+    let mut entries = Vec::new();
+    let mut add = |name, gates: &[&str], every, strategy: Box<dyn Strategy>| {
+        if is_on(gates) {
+            entries.push(Entry { name, every, next: None, strategy });
+        }
+    };
+    // Upstream spells it so.
+    add("CPUSuppresss", &["BECPUSuppress"], qos.suppress_interval, Box::new(suppress::Suppress::new(today.clone())));
+    add("CPUBurst", &["CPUBurst"], qos.reconcile_interval, Box::new(burst::Burst::default()));
+    add(
+        "CPUEvict",
+        &["BECPUEvict", "CPUAllocatableEvict", "CPUEvict"],
+        qos.cpu_evict_interval,
+        Box::new(evict::CpuEvict::default()),
+    );
+    add(
+        "memoryEvict",
+        &["BEMemoryEvict", "MemoryAllocatableEvict", "MemoryEvict"],
+        qos.memory_evict_interval,
+        Box::new(evict::MemoryEvict::default()),
+    );
+    add("CgroupReconcile", &["CgroupReconcile"], qos.reconcile_interval, Box::new(memory_qos::MemoryQos));
+    add("ResctrlReconcile", &["RdtResctrl"], qos.reconcile_interval, Box::new(resctrl::ResctrlClasses::default()));
+    add("BlkioReconcile", &["BlkIOReconcile"], qos.reconcile_interval, Box::new(blkio::Blkio::default()));
+    add("SystemConfigReconcile", &["SystemConfig"], qos.reconcile_interval, Box::new(system_config::SystemConfig));
+    add("TerwayQoS", &["TerwayQoS"], setting.hooks.reconcile_interval, Box::new(terway::Terway::default()));
+    add("CoreSched", &["CoreSched"], setting.hooks.reconcile_interval, Box::new(core_sched::CoreSched::default()));
+    let every = setting.hooks.reconcile_interval;
+    entries.push(Entry { name: "runtime-hooks", every, next: None, strategy: Box::new(reconcile::Reconciler::default()) });
+    entries
+}
+
+impl Act {
+    pub fn new(setting: Setting) -> Act {
+        let today = Today::default();
+        let entries = table(&setting, &today);
+        Act { setting, entries, today }
+    }
+
+    pub fn setting(&self) -> &Setting {
+        &self.setting
+    }
+
+    /// What suppression last worked out, for whoever asks.
+    pub fn today(&self) -> Today {
+        self.today.clone()
+    }
+
+    /// Gives every strategy that is due its turn.
+    pub fn turn(&mut self, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        for entry in &mut self.entries {
+            let is_due = entry.next.is_none_or(|next| ground.now >= next);
+            if !is_due && !entry.strategy.is_urgent(ground.news) {
+                continue;
+            }
+            entry.next = Some(due_after(entry.next, ground.now, entry.every));
+            let turn = AssertUnwindSafe(|| entry.strategy.turn(&self.setting, ground, hands));
+            let status = match catch_unwind(turn) {
+                Ok(()) => "succeeded",
+                Err(_) => {
+                    tracing::error!(strategy = entry.name, "a strategy panicked; it goes on with its next turn");
+                    "failed"
+                }
+            };
+            self.setting.metrics.count(Metric::StrategyHealth, &[entry.name, status]);
+        }
+    }
+}
+
+/// The next turn: in step with the last, unless that would be in the past.
+fn due_after(last: Option<Instant>, now: Instant, every: Duration) -> Instant {
+    let every = every.max(Duration::from_millis(100));
+    // A turn that comes a little late must not make the next one miss its second.
+    let in_step = last.map_or(now, |last| last) + every;
+    if in_step > now { in_step } else { now + every }
+}

@@ -1,0 +1,135 @@
+//! CPU burst on the node: quotas that are read, and moved with the load.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use koord_api::annotation::ratio::CpuNormalizationRatio;
+use koord_api::keys::resource::CPU;
+use koord_api::number::nearest;
+use koord_api::qos::Qos;
+use koord_kit::random;
+use koord_linux::cgroup::Version;
+use koord_linux::cpu_stat::quota_us;
+use koord_linux::resource::Resource;
+
+use super::files::Files;
+use super::usage::{self, Sum};
+use super::{Ground, Hands, Setting, Strategy};
+use crate::apply::dir_of;
+use crate::decide::cpu_burst::bucket::Buckets;
+use crate::decide::cpu_burst::{self, ContainerBurst, GroupSample, Kernel, Sample};
+use crate::decide::snapshot::{Pod, milli};
+use crate::decide::wish::Place;
+use crate::metrics::Metric;
+use crate::store::{Kind, Window};
+
+/// The longest time that averages are taken over.
+const WINDOW_MAX: Duration = Duration::from_secs(10);
+/// v1 refuses a longer burst, in microseconds.
+const V1_BURST_MAX: i64 = 100_000_000;
+
+/// The strategy and what it remembers.
+#[derive(Default)]
+pub(super) struct Burst {
+    buckets: Buckets,
+    files: Files,
+    /// Turns since files were last closed.
+    turns: u32,
+}
+
+impl Strategy for Burst {
+    fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        let Some(slo) = ground.snapshot.slo.as_deref() else { return };
+        let window = setting.qos.reconcile_interval.saturating_mul(5).min(WINDOW_MAX);
+        let average = usage::cpu(ground.store, Window::before(ground.now_ms, window), Sum::Average);
+        let groups = self.groups(setting, ground);
+        let node = ground.snapshot.node.as_deref();
+        let ratio = node.and_then(|node| node.node.cpu_normalization.as_ref()?.as_ref().ok());
+        let ratio = ratio.map(|CpuNormalizationRatio(ratio)| *ratio);
+        let sample = Sample {
+            pods: ground.pods,
+            usage: &average,
+            processors: ground.snapshot.hardware.as_ref().map(|hardware| hardware.cpus.len()),
+            groups: &groups,
+            normalization: ratio.filter(|_| setting.gates.is_on("CPUNormalization")),
+            is_pinned_quota_unset: setting.gates.is_on("CPUSetAllocator") && !setting.hooks.is_quota_unset_disabled,
+            kernel: kernel(setting),
+        };
+        let mut luck = || random::unit() * 0.5;
+        let plan = cpu_burst::plan(ground.uptime, &sample, &slo.burst, &mut self.buckets, &mut luck);
+        hands.apply_all(ground, &plan.batches);
+        show(&plan.containers, ground.pods, setting);
+        self.turns += 1;
+        if self.turns.is_multiple_of(60) {
+            self.files.close_unread();
+        }
+    }
+}
+
+impl Burst {
+    /// Quotas of pods and containers whose quota may move, with what moves them.
+    fn groups(&mut self, setting: &Setting, ground: &Ground<'_>) -> BTreeMap<Place, GroupSample> {
+        let window = usage::recent(ground.now_ms, setting.collect.interval);
+        let by_id = |kind: Kind| {
+            let mut values: HashMap<Arc<str>, f64> = HashMap::new();
+            usage::each(ground.store, kind, window, Sum::Last, |key, value| {
+                values.extend(key.values().first().map(|id| (id.clone(), value)));
+            });
+            values
+        };
+        let used = by_id(Kind::ContainerCpuUsage);
+        let throttled = by_id(Kind::ContainerCpuThrottled);
+        let mut groups = BTreeMap::new();
+        for pod in ground.pods.iter().filter(|pod| is_handled(pod)) {
+            for container in pod.containers.iter().filter(|container| milli(&container.limits, CPU) > Some(0)) {
+                let (Some(place), Some(id)) = (container.place(pod), container.id.as_ref()) else { continue };
+                let quota = self.quota(setting, &place);
+                let (used, throttled) = (used.get(id).copied(), throttled.get(id).copied());
+                groups.insert(place, GroupSample { quota, used, throttled });
+                groups.entry(pod.place()).or_insert_with(|| {
+                    GroupSample { quota: self.quota(setting, &pod.place()), ..GroupSample::default() }
+                });
+            }
+        }
+        groups
+    }
+
+    fn quota(&mut self, setting: &Setting, place: &Place) -> Option<i64> {
+        let dir = dir_of(place, setting.cgroups.driver())?;
+        let version = setting.version();
+        self.files.read(&setting.cgroups, Resource::CfsQuotaUs, &dir, |content| quota_us(version, content))
+    }
+}
+
+/// The same pods that the decision handles.
+fn is_handled(pod: &Pod) -> bool {
+    pod.is_active() && !matches!(pod.qos, Some(Qos::Lse | Qos::Lsr | Qos::Be))
+}
+
+fn kernel(setting: &Setting) -> Kernel {
+    let burst_max = match setting.version() {
+        Version::V1 => V1_BURST_MAX,
+        Version::V2 => i64::MAX,
+    };
+    Kernel { burst_max, is_burst_within_quota: !setting.is_anolis }
+}
+
+/// Only what was raised above the limit is shown, which is what the names say.
+fn show(containers: &[ContainerBurst], pods: &[Pod], setting: &Setting) {
+    let metrics = &setting.metrics;
+    metrics.reset(Metric::ContainerScaledCfsBurst);
+    metrics.reset(Metric::ContainerScaledCfsQuota);
+    for burst in containers {
+        let Some(pod) = pods.get(burst.pod) else { continue };
+        let Some(container) = pod.containers.get(burst.container) else { continue };
+        let Some(id) = &container.id else { continue };
+        let labels = [pod.namespace.as_str(), pod.name.as_str(), id, container.name.as_str()];
+        if let Some(value) = burst.burst.filter(|burst| *burst > 0) {
+            metrics.set(Metric::ContainerScaledCfsBurst, &labels, nearest(value));
+        }
+        if let Some(quota) = burst.quota.as_ref().filter(|quota| quota.target != quota.base) {
+            metrics.set(Metric::ContainerScaledCfsQuota, &labels, nearest(quota.target));
+        }
+    }
+}

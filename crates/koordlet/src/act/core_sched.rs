@@ -1,0 +1,183 @@
+//! Core scheduling on the node: reads cookies, takes the one step that the ledger names, and tells it what came of it.
+//! Spec: koordlet-enforce 15.5.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::Arc;
+
+use koord_linux::cgroup::ids;
+use koord_linux::core_sched::{self, Scope};
+use koord_linux::resource::Resource;
+use koord_linux::system::SystemFile;
+
+use super::reconcile::{kernel_switches, sandboxes};
+use super::{Ground, Hands, Setting, Strategy};
+use crate::apply::dir_of;
+use crate::decide::hooks::core_sched::cookies::{Ledger, Observed, Outcome, Step};
+use crate::decide::hooks::core_sched::{Kernel, Rule, Want, kernel_wishes};
+use crate::decide::snapshot::Pod;
+use crate::decide::wish::{Batch, Place};
+use crate::metrics::Metric;
+use crate::state::News;
+
+/// The strategy and what it remembers.
+#[derive(Default)]
+pub(super) struct CoreSched {
+    ledger: Ledger,
+    /// Whether cookies of an earlier run were taken over.
+    has_adopted: bool,
+    was_on: bool,
+}
+
+/// A container, or a sandbox, and the processes in it.
+struct Unit<'a> {
+    pod: &'a Pod,
+    name: &'a str,
+    id: Arc<str>,
+    want: Want,
+    pids: Vec<u32>,
+}
+
+impl Unit<'_> {
+    fn key(&self) -> String {
+        format!("{}/{}", self.pod.id.uid, self.id)
+    }
+}
+
+impl Strategy for CoreSched {
+    fn is_urgent(&self, news: News) -> bool {
+        news.pods || news.slo
+    }
+
+    fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        let Some(slo) = ground.snapshot.slo.as_deref() else { return };
+        let Some(kernel) = kernel(setting) else { return };
+        let rule = Rule::of(&slo.qos);
+        if !rule.is_on() && !self.was_on && self.has_adopted {
+            return;
+        }
+        if rule.is_on() {
+            let has_identity = kernel_switches(&setting.root).group_identity.is_some();
+            hands.apply(ground, &Batch::Each(kernel_wishes(kernel, has_identity)));
+        }
+        hands.apply(ground, &Batch::Each(rule.idle_wishes()));
+        let units = units(setting, ground, &rule);
+        if !self.has_adopted {
+            self.adopt(ground, &units);
+        }
+        for unit in &units {
+            self.settle(setting, ground, unit);
+        }
+        self.ledger.sweep(ground.uptime);
+        self.was_on = rule.is_on();
+    }
+}
+
+impl CoreSched {
+    /// Takes over what an earlier run gave out.
+    fn adopt(&mut self, ground: &Ground<'_>, units: &[Unit<'_>]) {
+        for unit in units {
+            let (Want::Group(group) | Want::NoCookie { group }) = &unit.want else { continue };
+            let cookies = cookies(unit.pids.iter().copied());
+            self.ledger.adopt(ground.uptime, &unit.key(), group, &cookies);
+            self.has_adopted |= !cookies.is_empty();
+        }
+    }
+
+    fn settle(&mut self, setting: &Setting, ground: &Ground<'_>, unit: &Unit<'_>) {
+        let siblings = self.ledger.siblings(&unit.want);
+        let known = cookies(unit.pids.iter().copied().chain(siblings));
+        let seen = Observed { pids: &unit.pids, cookies: &known };
+        let step = self.ledger.step(ground.uptime, &unit.key(), &unit.want, seen);
+        let outcome = take(&step);
+        let group = match &step {
+            Step::Create { group, .. } | Step::Assign { group, .. } => Some(group.as_str()),
+            _ => None,
+        };
+        if let Some(group) = group {
+            let is_good = outcome.failed.is_empty() && !(outcome.cookie.is_none() && matches!(step, Step::Create { .. }));
+            let status = if is_good { "success" } else { "failed" };
+            setting.metrics.count(Metric::CoreSchedManageStatus, &[group, status]);
+        }
+        self.ledger.done(ground.uptime, &unit.key(), &step, seen, &outcome);
+        if let Want::Group(group) = &unit.want
+            && let Some(entry) = self.ledger.get(group)
+        {
+            let pod = unit.pod;
+            let cookie = entry.cookie.to_string();
+            let labels = [&pod.name, &pod.namespace, &*pod.id.uid, unit.name, &unit.id, group, &cookie];
+            setting.metrics.set(Metric::CoreSchedCookie, &labels, 1.0);
+        }
+    }
+}
+
+/// What the kernel has of core scheduling; none when it has nothing.
+fn kernel(setting: &Setting) -> Option<Kernel> {
+    if !setting.is_anolis {
+        return core_sched::is_supported().then_some(Kernel::Mainline);
+    }
+    if SystemFile::SchedCore.path(&setting.root).exists() {
+        return Some(Kernel::Anolis { has_switch: true });
+    }
+    let features = fs::read_to_string(SystemFile::SchedFeatures.path(&setting.root)).ok()?;
+    let has_feature = features.split_whitespace().any(|word| matches!(word, "CORE_SCHED" | "NO_CORE_SCHED"));
+    has_feature.then_some(Kernel::Anolis { has_switch: false })
+}
+
+/// Containers and sandboxes of active pods, oldest pods first.
+fn units<'a>(setting: &Setting, ground: &Ground<'a>, rule: &Rule) -> Vec<Unit<'a>> {
+    let sandboxes = sandboxes(&setting.cgroups, ground.snapshot);
+    let mut pods: Vec<&Pod> = ground.pods.iter().filter(|pod| pod.is_active()).collect();
+    pods.sort_by_key(|pod| pod.created_seconds);
+    let mut units = Vec::new();
+    for pod in pods {
+        let want = rule.want(pod);
+        if want == Want::Untouched {
+            continue;
+        }
+        let containers = pod.containers.iter().filter(|container| container.is_running);
+        let containers = containers.filter_map(|container| Some((container.name.as_str(), container.place(pod)?)));
+        let sandbox = sandboxes.get(&pod.id.uid).map(|place| ("", place.clone()));
+        for (name, place) in containers.chain(sandbox) {
+            let Place::Container(_, id) = &place else { continue };
+            let dir = dir_of(&place, setting.cgroups.driver());
+            let pids = dir.and_then(|dir| setting.cgroups.read(Resource::Procs, &dir, ids).ok());
+            let Some(pids) = pids else { continue };
+            units.push(Unit { pod, name, id: id.clone(), want: want.clone(), pids });
+        }
+    }
+    units
+}
+
+/// Cookies that can be read.
+fn cookies(pids: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
+    pids.filter_map(|pid| Some((pid, core_sched::cookie(pid).ok()?))).collect()
+}
+
+/// Does what the ledger says.
+fn take(step: &Step) -> Outcome {
+    match step {
+        Step::Nothing | Step::Refresh { .. } => Outcome::default(),
+        Step::Assign { from, pids, .. } => Outcome { cookie: None, failed: assign(*from, pids) },
+        Step::Clear { pids } => {
+            let results = core_sched::clear(pids, Scope::Process);
+            Outcome { cookie: None, failed: failed(pids, results) }
+        }
+        Step::Create { first, others, .. } => {
+            let made = core_sched::create(*first, Scope::Process).and_then(|()| core_sched::cookie(*first));
+            let Ok(cookie) = made else { return Outcome::default() };
+            Outcome { cookie: Some(cookie), failed: assign(*first, others) }
+        }
+    }
+}
+
+fn assign(from: u32, pids: &[u32]) -> BTreeSet<u32> {
+    failed(pids, core_sched::share(from, pids, Scope::Process))
+}
+
+fn failed(pids: &[u32], results: std::io::Result<Vec<std::io::Result<()>>>) -> BTreeSet<u32> {
+    match results {
+        Ok(results) => pids.iter().zip(results).filter(|(_, result)| result.is_err()).map(|(pid, _)| *pid).collect(),
+        Err(_) => pids.iter().copied().collect(),
+    }
+}

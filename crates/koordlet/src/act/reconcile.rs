@@ -1,0 +1,210 @@
+//! Hooks in reconciler mode: what follows from pods and rules is written whenever either changes, and repaired now and
+//! then. Spec: koordlet-enforce 14.4, 14.5.
+//!
+//! Pods: on every list of the kubelet. Groups of classes and host applications: on every change of rules, and on a timer.
+
+mod identity;
+mod pod_resctrl;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use koord_api::annotation::ratio::{CpuNormalizationRatio, Ratio};
+use koord_api::cpuset::CpuSet;
+use koord_api::number::nearest;
+use koord_linux::cgroup::{Cgroups, ids, sandbox};
+use koord_linux::resource::Resource;
+
+use super::{Ground, Hands, Setting, Strategy};
+use crate::apply::{Report, dir_of};
+use crate::decide::hooks::{batch_resource, cpu_normalization, cpuset, oom_score};
+use crate::decide::snapshot::{Layout, Pod};
+use crate::decide::wish::{Batch, Place, Wish};
+use crate::metrics::{KoordletMetrics, Metric};
+use crate::state::{News, Snapshot};
+use identity::Identity;
+pub(super) use identity::switches as kernel_switches;
+use pod_resctrl::PodResctrls;
+
+/// All hooks and what they remember.
+#[derive(Default)]
+pub(super) struct Reconciler {
+    identity: Identity,
+    normalization: cpu_normalization::Memory,
+    resctrl: PodResctrls,
+    /// Sandboxes by pod, as the disk had them when the pods were last told.
+    sandboxes: HashMap<Arc<str>, Place>,
+    has_run: bool,
+}
+
+impl Strategy for Reconciler {
+    fn is_urgent(&self, news: News) -> bool {
+        news != News::default()
+    }
+
+    fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        let news = ground.news;
+        let is_first = !std::mem::replace(&mut self.has_run, true);
+        if is_first || news.pods {
+            self.sandboxes = sandboxes(&setting.cgroups, ground.snapshot);
+        }
+        if is_first || news.layout {
+            show_pools(setting, ground.snapshot.layout.as_deref());
+        }
+        let is_on = |gate: &str| setting.gates.is_on(gate);
+        if is_on("GroupIdentity") {
+            self.identity.turn(setting, ground, hands, is_first);
+        }
+        if is_on("CPUSetAllocator") {
+            self.cpusets(setting, ground, hands);
+        }
+        if is_on("BatchResource") {
+            batch_resources(setting, ground, hands);
+        }
+        if is_on("CPUNormalization") {
+            self.normalize(setting, ground, hands);
+        }
+        if is_on("OOMScoreAdj") {
+            oom_scores(setting, ground, hands);
+        }
+        if is_on("Resctrl") {
+            self.resctrl.turn(setting, ground, hands);
+        }
+    }
+}
+
+impl Reconciler {
+    fn cpusets(&self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        let start = Instant::now();
+        let rules = ground.snapshot.layout.as_deref();
+        let is_be_managed = setting.gates.is_on("BECPUManager");
+        let is_unset_disabled = setting.hooks.is_quota_unset_disabled;
+        let mut wishes: Vec<Wish> = Vec::new();
+        for pod in ground.pods.iter().filter(|pod| pod.is_active()) {
+            let sandbox = self.sandboxes.get(&pod.id.uid).cloned();
+            match cpuset::pod_wishes(pod, sandbox, rules, is_be_managed, is_unset_disabled) {
+                Ok(own) => wishes.extend(own),
+                Err(error) => tracing::debug!(pod = %pod.name, error, "the CPUs of a pod cannot be told"),
+            }
+        }
+        if let Some(rules) = rules {
+            let apps = ground.snapshot.host_applications().iter();
+            wishes.extend(apps.filter_map(|app| cpuset::application_wish(app, rules).ok().flatten()));
+        }
+        let report = hands.apply(ground, &Batch::Each(wishes));
+        timed(&setting.metrics, "container", "cpuset.cpus", start, report);
+    }
+
+    /// Quotas under a new ratio. What burst moves every second anyway is left to it.
+    fn normalize(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        let Some(node) = ground.snapshot.node.as_deref() else { return };
+        let is_alone = !setting.gates.is_on("CPUBurst");
+        let start = Instant::now();
+        let ratio = match self.normalization.take(&node.node) {
+            Ok(cpu_normalization::News::Changed(ratio)) => ratio,
+            Ok(cpu_normalization::News::Same) if is_alone && self.normalization.ratio.is_some() => {
+                self.normalization.ratio
+            }
+            Ok(cpu_normalization::News::Same) => return,
+            Err(error) => return tracing::debug!(error, "the CPU normalization ratio cannot be read"),
+        };
+        let report = hands.apply(ground, &cpu_normalization::wishes(ground.pods, ratio));
+        timed(&setting.metrics, "pod", "cpu.cfs_quota_us", start, report);
+    }
+}
+
+fn batch_resources(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+    let start = Instant::now();
+    let threshold = ground.snapshot.slo.as_deref().map(|slo| &slo.threshold);
+    let rule = batch_resource::Rule {
+        is_quota_unset: threshold.is_some_and(batch_resource::Rule::is_quota_unset_by),
+        ratio: ratio(ground.snapshot),
+    };
+    let report = hands.apply(ground, &batch_resource::wishes(ground.pods, &rule));
+    timed(&setting.metrics, "container", "batch-resource", start, report);
+}
+
+/// What the Node says, where it can be read.
+fn ratio(snapshot: &Snapshot) -> Option<Ratio> {
+    let node = snapshot.node.as_deref()?;
+    node.node.cpu_normalization.as_ref()?.as_ref().ok().map(|CpuNormalizationRatio(ratio)| *ratio)
+}
+
+/// The score of every process of a container that has one.
+fn oom_scores(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+    let start = Instant::now();
+    let cgroups = &setting.cgroups;
+    let mut report = Report::default();
+    for pod in ground.pods.iter().filter(|pod| pod.is_active()) {
+        for container in &pod.containers {
+            let score = match oom_score::score(pod, &container.name) {
+                Ok(Some(score)) => score,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::debug!(pod = %pod.name, error, "an OOM score cannot be read");
+                    continue;
+                }
+            };
+            let dir = container.place(pod).and_then(|place| dir_of(&place, cgroups.driver()));
+            let Some(dir) = dir else { continue };
+            let pids = cgroups.read(Resource::Procs, &dir, ids).unwrap_or_default();
+            report = report.and(hands.apply(ground, &Batch::Each(oom_score::wishes(score, &pids))));
+            let labels = [pod.name.as_str(), &pod.namespace, &pod.id.uid, &container.name];
+            setting.metrics.set(Metric::OomScoreAdj, &labels, nearest(score));
+        }
+    }
+    timed(&setting.metrics, "container", "oom_score_adj", start, report);
+}
+
+/// How long a hook took, and whether it went well.
+fn timed(metrics: &KoordletMetrics, level: &str, resource: &str, start: Instant, report: Report) {
+    let status = if report.is_good() { "success" } else { "failed" };
+    let millis = start.elapsed().as_secs_f64() * 1000.0;
+    metrics.observe(Metric::ReconcilerDuration, &[level, resource, status], millis);
+}
+
+/// The sandbox of every pod that has exactly one group more than containers.
+pub(super) fn sandboxes(cgroups: &Cgroups, snapshot: &Snapshot) -> HashMap<Arc<str>, Place> {
+    let mut found = HashMap::new();
+    for state in snapshot.pods.iter().filter(|state| state.pod.is_active()) {
+        let known: Vec<&str> = state.init_ids.iter().chain(&state.container_ids).map(|id| &**id).collect();
+        match sandbox::find(cgroups, &state.dir, &known, state.container_ids.len()) {
+            Ok(Some(id)) => {
+                let place = Place::Container(state.pod.id.clone(), id.to_string().into());
+                found.insert(state.uid().clone(), place);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, pod = %state.pod.name, "no sandbox");
+            }
+        }
+    }
+    found
+}
+
+/// How many CPUs pods share, and which.
+fn show_pools(setting: &Setting, layout: Option<&Layout>) {
+    let Some(layout) = layout else { return };
+    let metrics = &setting.metrics;
+    for (pools, count, each) in [
+        (&layout.ls_pools, Metric::SharePoolCpuCores, Metric::SharePoolInfo),
+        (&layout.be_pools, Metric::BeSharePoolCpuCores, Metric::BeSharePoolInfo),
+    ] {
+        let mut cpus = CpuSet::new();
+        for pool in pools {
+            cpus = &cpus | &pool.cpuset.parse().unwrap_or_default();
+        }
+        metrics.set(count, &[], nearest(i64::try_from(cpus.len()).unwrap_or(i64::MAX)));
+        if setting.gates.is_on("PerCPUMetric") {
+            metrics.reset(each);
+            cpus.iter().for_each(|cpu| metrics.set(each, &[&cpu.to_string()], 1.0));
+        }
+    }
+}
+
+/// Groups below a pod's: its containers and its sandbox.
+fn below(pod: &Pod, sandboxes: Option<&Place>) -> Vec<Place> {
+    let containers = pod.containers.iter().filter_map(|container| container.place(pod));
+    containers.chain(sandboxes.cloned()).collect()
+}

@@ -1,0 +1,119 @@
+//! Shares of cache and memory bandwidth by class: groups, their lines, and who belongs to them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use koord_api::qos::Qos;
+use koord_linux::cgroup::{Cgroups, ids};
+use koord_linux::resource::Resource;
+
+use super::{Ground, Hands, Setting, Strategy};
+use crate::audit::Subject;
+use crate::decide::resctrl::{self, GROUPS, Platform, Vendor};
+use crate::decide::snapshot::Pod;
+use crate::decide::wish::Batch;
+use crate::state::Hardware;
+
+/// The strategy and what it remembers.
+#[derive(Default)]
+pub(super) struct ResctrlClasses {
+    /// Ids of the caches; they do not change while the machine runs.
+    cache_ids: Vec<u32>,
+    has_groups: bool,
+    /// Whether the last try to mount failed, so that it is told once.
+    is_broken: bool,
+}
+
+impl Strategy for ResctrlClasses {
+    fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        let (Some(slo), Some(hardware)) = (ground.snapshot.slo.as_deref(), ground.snapshot.hardware.as_deref()) else {
+            return;
+        };
+        if !hardware.info.can_allocate() || !self.is_ready(hands) {
+            return;
+        }
+        if let Some(platform) = platform(hardware, &self.cache_ids, hands) {
+            let plan = resctrl::schemata(&slo.qos, &platform);
+            for (class, problem) in &plan.problems {
+                tracing::debug!(?class, %problem, "a line of resctrl is left out");
+            }
+            hands.apply(ground, &Batch::Each(plan.wishes));
+        }
+        let is_on = |pod: &Pod| resctrl::group(&slo.qos, pod).is_some();
+        if !ground.pods.iter().any(is_on) {
+            return;
+        }
+        let present = present(hands);
+        let threads: HashMap<&str, Vec<u32>> = ground
+            .pods
+            .iter()
+            .filter(|pod| is_on(pod))
+            .map(|pod| (&*pod.id.uid, threads(&setting.cgroups, pod)))
+            .collect();
+        let of = |pod: &Pod| threads.get(&*pod.id.uid).map_or(&[][..], Vec::as_slice);
+        let wishes = resctrl::tasks(&slo.qos, ground.pods, &present, of);
+        hands.apply(ground, &Batch::Each(wishes));
+    }
+}
+
+impl ResctrlClasses {
+    /// Whether the file system is there with the classes' groups in it.
+    fn is_ready(&mut self, hands: &mut Hands<'_>) -> bool {
+        if self.has_groups {
+            return true;
+        }
+        let resctrl = hands.applier.resctrl().clone();
+        let created = resctrl.ensure_mounted().and_then(|()| {
+            let known = resctrl.groups().unwrap_or_default();
+            for group in GROUPS.map(Qos::as_str) {
+                resctrl.create(group)?;
+                if !known.iter().any(|name| name == group) {
+                    let message = format!("create resctrl group {group}");
+                    hands.applier.auditor().record(3, Subject::Group(group), "CreateCATGroup", message);
+                }
+            }
+            Ok(())
+        });
+        match created {
+            Ok(()) => (self.has_groups, self.is_broken) = (true, false),
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_broken, true) {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "resctrl cannot be used");
+                }
+            }
+        }
+        if self.cache_ids.is_empty() {
+            self.cache_ids = resctrl.schemata("").map(|schemata| schemata.caches()).unwrap_or_default();
+        }
+        self.has_groups
+    }
+}
+
+/// None while the kernel does not tell the ways of the cache.
+pub(super) fn platform(hardware: &Hardware, cache_ids: &[u32], hands: &Hands<'_>) -> Option<Platform> {
+    // Before the mount the mask was not there to be read with the rest.
+    let mask = match hardware.info.l3_mask.as_str() {
+        "" => hands.applier.resctrl().l3_mask().ok()?,
+        known => known.to_owned(),
+    };
+    let caches: BTreeSet<u32> = hardware.cpus.iter().map(|cpu| cpu.l3).collect();
+    Some(Platform {
+        vendor: Vendor::of(&hardware.info.vendor),
+        cbm: Platform::cbm_of(&mask)?,
+        cache_ids: cache_ids.to_vec(),
+        cache_count: caches.len(),
+    })
+}
+
+/// Threads of each group; a group that cannot be read has none to leave out.
+fn present(hands: &Hands<'_>) -> BTreeMap<Qos, BTreeSet<u32>> {
+    let of = |class: Qos| Some((class, hands.applier.resctrl().tasks(class.as_str()).ok()?.into_iter().collect()));
+    GROUPS.into_iter().filter_map(of).collect()
+}
+
+/// Threads of a pod's containers and sandbox: of all groups below its own.
+fn threads(cgroups: &Cgroups, pod: &Pod) -> Vec<u32> {
+    let dir = cgroups.pod_dir(pod.id.kube_qos, &pod.id.uid);
+    let children = cgroups.children(&dir).unwrap_or_default();
+    let of = |name: String| cgroups.read(Resource::Tasks, &dir.child(&name), ids).unwrap_or_default();
+    children.into_iter().flat_map(of).collect()
+}

@@ -1,0 +1,139 @@
+//! CPU suppression on the node: reads what best-effort pods have, writes what they may have.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use koord_api::cpuset::CpuSet;
+use koord_api::number::nearest;
+use koord_api::qos::KubeQos;
+use koord_linux::cgroup::{Cgroups, Dir, cpus};
+use koord_linux::cpu_stat::quota_us;
+use koord_linux::resource::Resource;
+
+use super::files::Files;
+use super::usage::{self, Sum};
+use super::{Ground, Hands, Setting, Strategy};
+use crate::apply::dir_of;
+use crate::decide::convert::UNLIMITED;
+use crate::decide::cpu_suppress::{self, Memory, Plan, Sample, Switches, Verdict};
+use crate::decide::snapshot::{BestEffortGroup, Level, Pod};
+use crate::decide::wish::Place;
+use crate::metrics::Metric;
+
+/// What was last worked out, for whoever asks. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Today(Arc<Mutex<Option<Verdict>>>);
+
+impl Today {
+    /// None before the first turn.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, verdict: Verdict) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict);
+    }
+}
+
+/// The strategy and what it remembers.
+pub(super) struct Suppress {
+    memory: Memory,
+    files: Files,
+    groups: Vec<BestEffortGroup>,
+    today: Today,
+}
+
+impl Suppress {
+    pub(super) fn new(today: Today) -> Suppress {
+        Suppress { memory: Memory::default(), files: Files::default(), groups: Vec::new(), today }
+    }
+}
+
+impl Strategy for Suppress {
+    fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        let cgroups = &setting.cgroups;
+        if ground.news.pods || self.groups.is_empty() {
+            self.groups = best_effort_groups(cgroups, ground.pods);
+        }
+        let best_effort = cgroups.qos_dir(KubeQos::BestEffort);
+        let version = cgroups.version();
+        let old_cpus = self.files.read(cgroups, Resource::CpusetCpus, &best_effort, cpus).unwrap_or_default();
+        let quota = |content: &[u8]| quota_us(version, content);
+        let old_quota = self.files.read(cgroups, Resource::CfsQuotaUs, &best_effort, quota).unwrap_or(UNLIMITED);
+        let usage = usage::cpu(ground.store, usage::recent(ground.now_ms, setting.collect.interval), Sum::Last);
+        let snapshot = ground.snapshot;
+        let sample = Sample {
+            node: snapshot.node.as_deref().map(|node| &node.node),
+            pods: ground.pods,
+            applications: snapshot.host_applications(),
+            usage: &usage,
+            layout: snapshot.layout.as_deref(),
+            old_cpus: &old_cpus,
+            old_quota,
+            groups: &self.groups,
+        };
+        let switches = Switches {
+            strategy: snapshot.slo.as_deref().map(|slo| &slo.threshold),
+            is_cpu_manager_on: setting.gates.is_on("BECPUManager"),
+        };
+        let plan = cpu_suppress::plan(&sample, switches, self.memory);
+        let report = hands.apply_all(ground, &plan.batches);
+        self.memory.settle(&plan, report.is_good());
+        show(&plan, &old_cpus, setting);
+        self.tell(plan.verdict);
+    }
+}
+
+impl Suppress {
+    /// Publishes the verdict, and logs when its kind changes.
+    fn tell(&self, verdict: Verdict) {
+        let kind = std::mem::discriminant(&verdict);
+        let is_new = self.today.verdict().is_none_or(|last| std::mem::discriminant(&last) != kind);
+        if is_new {
+            tracing::info!(?verdict, "suppression of best-effort pods");
+        }
+        self.today.set(verdict);
+    }
+}
+
+fn show(plan: &Plan, old_cpus: &CpuSet, setting: &Setting) {
+    let cores = |milli: i64| nearest(milli) / 1000.0;
+    let count = |count: usize| nearest(i64::try_from(count).unwrap_or(i64::MAX));
+    let budget = match &plan.verdict {
+        Verdict::ByCpuset { budget, choice } => {
+            let now = choice.as_ref().map_or(old_cpus.len(), |choice| choice.cpus.len());
+            setting.metrics.set(Metric::BeSuppressCpuCores, &["cpuset"], count(now));
+            budget
+        }
+        Verdict::ByQuota { budget, choice } => {
+            let quota = choice.quota.unwrap_or(choice.before);
+            setting.metrics.set(Metric::BeSuppressCpuCores, &["cfsQuota"], nearest(quota) / 100_000.0);
+            budget
+        }
+        Verdict::Skipped(_) | Verdict::Off | Verdict::Managed => return,
+    };
+    let used = cores(budget.ls_used_milli.saturating_add(budget.host_ls_used_milli));
+    setting.metrics.set(Metric::BeSuppressLsUsedCpuCores, &[], used);
+}
+
+/// Groups below that of best-effort pods, as the disk has them; those of pods we know under their names.
+fn best_effort_groups(cgroups: &Cgroups, pods: &[Pod]) -> Vec<BestEffortGroup> {
+    let driver = cgroups.driver();
+    let mut known: HashMap<Dir, Place> = HashMap::new();
+    for pod in pods.iter().filter(|pod| pod.id.kube_qos == KubeQos::BestEffort) {
+        let places = pod.containers.iter().filter_map(|container| container.place(pod)).chain([pod.place()]);
+        known.extend(places.filter_map(|place| Some((dir_of(&place, driver)?, place))));
+    }
+    let place = |dir: &Dir| known.get(dir).cloned().unwrap_or_else(|| Place::Dir(dir.as_str().into()));
+    let children = |dir: &Dir| cgroups.children(dir).unwrap_or_default();
+    let top = cgroups.qos_dir(KubeQos::BestEffort);
+    let mut groups = Vec::new();
+    for name in children(&top) {
+        let pod = top.child(&name);
+        groups.push(BestEffortGroup { place: place(&pod), level: Level::Pod });
+        for name in children(&pod) {
+            groups.push(BestEffortGroup { place: place(&pod.child(&name)), level: Level::Container });
+        }
+    }
+    groups
+}

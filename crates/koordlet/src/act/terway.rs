@@ -1,0 +1,76 @@
+//! Network QoS through terway: two files that its daemon reads. Spec: koordlet-enforce 15.8.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Ground, Hands, Setting, Strategy};
+use crate::audit::Subject;
+use crate::decide::hooks::terway::{self, NodeRates};
+use crate::state::News;
+
+const NODE_FILE: &str = "global_bps_config";
+const POD_FILE: &str = "pod.json";
+/// Where the daemon looks for a pod's packets.
+const NET_CLS: &str = "/sys/fs/cgroup/net_cls";
+
+/// The strategy and what it remembers.
+#[derive(Default)]
+pub(super) struct Terway {
+    /// What was last said about the configuration, so that it is said once.
+    complaint: String,
+}
+
+impl Strategy for Terway {
+    fn is_urgent(&self, news: News) -> bool {
+        news.pods || news.slo
+    }
+
+    fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        let Some(slo) = ground.snapshot.slo.as_deref() else { return };
+        let dir = setting.terway_dir.as_path();
+        if !terway::is_on(&slo.qos) {
+            for file in [NODE_FILE, POD_FILE] {
+                // A file that is not there needs no removing.
+                let _ = fs::remove_file(dir.join(file));
+            }
+            return;
+        }
+        match NodeRates::of(&slo.qos, &slo.system) {
+            Ok(rates) => self.write(hands, dir, NODE_FILE, &rates.text()),
+            Err(error) => self.complain(&error.to_string()),
+        }
+        let cgroups = &setting.cgroups;
+        let place = |pod: &crate::decide::snapshot::Pod| {
+            format!("{NET_CLS}/{}", cgroups.pod_dir(pod.id.kube_qos, &pod.id.uid))
+        };
+        let (pods, problems) = terway::pods(ground.pods, place);
+        for problem in problems {
+            tracing::debug!(problem, "a pod is left out of terway's file");
+        }
+        self.write(hands, dir, POD_FILE, &terway::pods_text(&pods));
+    }
+}
+
+impl Terway {
+    /// Writes a file that does not hold the text already.
+    fn write(&mut self, hands: &mut Hands<'_>, dir: &Path, name: &str, text: &str) {
+        let path = dir.join(name);
+        if fs::read_to_string(&path).is_ok_and(|present| present == text) {
+            return;
+        }
+        match fs::create_dir_all(dir).and_then(|()| fs::write(&path, text)) {
+            Ok(()) => {
+                let message = format!("update {name}");
+                hands.applier.auditor().record(3, Subject::Node, "netqos reconcile", message);
+            }
+            Err(error) => self.complain(&format!("{}: {error}", path.display())),
+        }
+    }
+
+    fn complain(&mut self, complaint: &str) {
+        if self.complaint != complaint {
+            tracing::warn!(complaint, "terway's files are not as they should be");
+            complaint.clone_into(&mut self.complaint);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! How wishes reach the kernel: each becomes an update of one file, with its cause, and the executor does the rest.
+//!
+//! [`place`] turns a neutral place into a directory, [`undo`] remembers what stood there before us. What is tried
+//! leaves an audit record and a metric; what fails again and again is told once. Spec: koordlet-enforce 3, 17.
+
+mod place;
+mod undo;
+
+#[cfg(test)]
+mod tests;
+
+pub use place::dir_of;
+pub use undo::Undo;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use koord_linux::cgroup::Cgroups;
+use koord_linux::executor::{self, Attempt, Caching, Executor, Outcome, Target, Update};
+use koord_linux::resctrl::{Line, Resctrl};
+use koord_linux::resource::Resource;
+use koord_linux::root::Root;
+use koord_linux::system::SystemFile;
+
+use crate::audit::{Auditor, Subject};
+use crate::decide::snapshot::Pod;
+use crate::decide::wish::{Batch, Cause, File, Place, Value, Wish};
+use crate::metrics::{KoordletMetrics, Metric};
+
+/// Faults that are remembered so as to be told once; more are told again.
+const FAULTS_MAX: usize = 4096;
+
+/// The one who carries wishes out.
+pub struct Applier {
+    executor: Executor,
+    cgroups: Arc<Cgroups>,
+    resctrl: Resctrl,
+    auditor: Auditor,
+    undo: Arc<Mutex<Undo>>,
+    /// What failed when it was last tried.
+    faults: HashSet<Target>,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub written: usize,
+    /// Those that the group or the kernel has no place for do not count.
+    pub failed: usize,
+}
+
+impl Report {
+    /// Whether everything that could be written was.
+    pub fn is_good(self) -> bool {
+        self.failed == 0
+    }
+
+    pub fn and(self, other: Report) -> Report {
+        Report { written: self.written + other.written, failed: self.failed + other.failed }
+    }
+}
+
+/// Names of pods, for whoever reads the audit log. Pods stand in order of uid.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Names<'a>(pub &'a [Pod]);
+
+impl<'a> Names<'a> {
+    fn pod(self, uid: &str) -> Option<&'a Pod> {
+        let at = self.0.binary_search_by(|pod| (*pod.id.uid).cmp(uid)).ok()?;
+        self.0.get(at)
+    }
+}
+
+impl Applier {
+    /// `force_after` is how long a written value is trusted to be there.
+    pub fn new(
+        root: &Root,
+        cgroups: Arc<Cgroups>,
+        force_after: Duration,
+        auditor: Auditor,
+        metrics: KoordletMetrics,
+        undo: Undo,
+    ) -> Applier {
+        let undo = Arc::new(Mutex::new(undo));
+        let (log, ledger) = (auditor.clone(), undo.clone());
+        let audit = Box::new(move |attempt: &Attempt<'_>| tell(attempt, &log, &metrics, &ledger));
+        Applier {
+            executor: Executor::new(root.clone(), cgroups.clone(), force_after, audit),
+            cgroups,
+            resctrl: Resctrl::new(root),
+            auditor,
+            undo,
+            faults: HashSet::new(),
+        }
+    }
+
+    pub fn cgroups(&self) -> &Arc<Cgroups> {
+        &self.cgroups
+    }
+
+    pub fn resctrl(&self) -> &Resctrl {
+        &self.resctrl
+    }
+
+    pub fn auditor(&self) -> &Auditor {
+        &self.auditor
+    }
+
+    /// Carries out a batch.
+    pub fn apply(&mut self, now: Instant, batch: &Batch, names: Names<'_>) -> Report {
+        match batch {
+            Batch::Each(wishes) => self.each(now, wishes.iter(), names),
+            Batch::Levels(levels) => self.each(now, levels.iter().flatten(), names),
+            Batch::Chain(wishes) => {
+                let mut report = Report::default();
+                for wish in wishes {
+                    report = report.and(self.each(now, std::iter::once(wish), names));
+                    if !report.is_good() {
+                        break;
+                    }
+                }
+                report
+            }
+        }
+    }
+
+    pub fn apply_all(&mut self, now: Instant, batches: &[Batch], names: Names<'_>) -> Report {
+        let reports = batches.iter().map(|batch| self.apply(now, batch, names));
+        reports.fold(Report::default(), Report::and)
+    }
+
+    /// Wishes in whatever order keeps the kernel's rules. A failure does not stop the rest.
+    fn each<'w>(
+        &mut self,
+        now: Instant,
+        wishes: impl Iterator<Item = &'w Wish>,
+        names: Names<'_>,
+    ) -> Report {
+        let (mut trusted, mut looked) = (Vec::new(), Vec::new());
+        let mut report = Report::default();
+        for wish in wishes {
+            if let Value::Tasks(ids) = &wish.value {
+                report = report.and(self.move_tasks(wish, ids));
+                continue;
+            }
+            let updates = match is_looked_at(wish) {
+                true => &mut looked,
+                false => &mut trusted,
+            };
+            self.updates(wish, names, updates);
+        }
+        for (caching, updates) in [(Caching::Look, looked), (Caching::Trust, trusted)] {
+            report = report.and(self.carry_out(now, caching, &updates));
+        }
+        report
+    }
+
+    fn carry_out(&mut self, now: Instant, caching: Caching, updates: &[Update]) -> Report {
+        if updates.is_empty() {
+            return Report::default();
+        }
+        let mut report = Report::default();
+        for (outcome, update) in self.executor.apply(now, caching, updates).into_iter().zip(updates) {
+            match outcome {
+                Outcome::Written => report.written += 1,
+                Outcome::Failed(error) => {
+                    report.failed += 1;
+                    self.complain(update, &error);
+                    continue;
+                }
+                Outcome::Known | Outcome::Unchanged | Outcome::Superseded | Outcome::Ignored(_) => {}
+            }
+            if !self.faults.is_empty() {
+                self.faults.remove(&update.target);
+            }
+        }
+        report
+    }
+
+    /// Says that a write failed, unless it failed before.
+    fn complain(&mut self, update: &Update, error: &koord_linux::error::Error) {
+        if self.faults.len() >= FAULTS_MAX {
+            self.faults.clear();
+        }
+        if self.faults.insert(update.target.clone()) {
+            let reason = update.cause.as_ref().map_or("", |cause| cause.reason);
+            tracing::warn!(error = error as &dyn std::error::Error, reason, "a value cannot be written");
+        }
+    }
+
+    /// The updates that a wish means: none when its place cannot exist, two when it is about two lines.
+    fn updates(&self, wish: &Wish, names: Names<'_>, into: &mut Vec<Update>) {
+        let cause = Arc::new(self.cause(wish, names));
+        match (&wish.place, wish.file) {
+            (Place::Resctrl(group), File::ResctrlSchemata) => {
+                let text = wish.value.to_string();
+                let lines = text.lines().filter_map(|line| Line::from_text(line).ok());
+                into.extend(lines.map(|line| Update::schemata(group, &line).because(cause.clone())));
+            }
+            (Place::Process(pid), File::OomScoreAdj) => {
+                let file = SystemFile::OomScoreAdj { pid: *pid };
+                into.push(Update::system(file, wish.value.to_string()).because(cause));
+            }
+            (Place::Host, file) => {
+                if let Some(file) = SystemFile::from_name(file.name()) {
+                    into.push(Update::system(file, wish.value.to_string()).because(cause));
+                }
+            }
+            (place, file) => {
+                let dir = dir_of(place, self.cgroups.driver());
+                if let Some((resource, dir)) = Resource::from_name(file.name()).zip(dir) {
+                    into.push(Update::cgroup(resource, &dir, wish.value.to_string()).because(cause));
+                }
+            }
+        }
+    }
+
+    fn cause(&self, wish: &Wish, names: Names<'_>) -> executor::Cause {
+        // Words are for the log only.
+        let message = if self.auditor.is_kept(level(wish.cause)) { wish.audit_message() } else { String::new() };
+        executor::Cause { reason: wish.cause.reason(), subject: subject(&wish.place, names), message }
+    }
+
+    /// Threads into a group of resctrl, each on its own. Never remembered, for ids are used again.
+    fn move_tasks(&self, wish: &Wish, ids: &[u32]) -> Report {
+        let Place::Resctrl(group) = &wish.place else { return Report::default() };
+        match self.resctrl.add_tasks(group, ids) {
+            Ok(0) => Report::default(),
+            Ok(written) => {
+                let message = format!("add {written} tasks to resctrl group {group}");
+                self.auditor.record(level(wish.cause), Subject::Group(group), wish.cause.reason(), message);
+                Report { written, failed: 0 }
+            }
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, %group, "threads cannot be moved");
+                Report { written: 0, failed: usize::from(!error.is_ignorable()) }
+            }
+        }
+    }
+
+    /// Gives back what we changed, as far as it still stands. `is_meant` picks by the reason of the change.
+    pub fn give_back(&mut self, now: Instant, is_meant: impl Fn(&str) -> bool) -> Report {
+        let version = self.cgroups.version();
+        let updates = lock(&self.undo).updates(version, &is_meant);
+        let report = self.carry_out(now, Caching::Look, &updates);
+        lock(&self.undo).forget(&is_meant);
+        report
+    }
+
+    /// Drops what is no longer there from the memory of changes. To be called every few minutes.
+    pub fn tidy(&mut self) {
+        let cgroups = self.cgroups.clone();
+        lock(&self.undo).retain_existing(&cgroups);
+    }
+}
+
+/// A quota that follows the load is compared with the file each time: others write it too.
+fn is_looked_at(wish: &Wish) -> bool {
+    let is_moving = matches!(wish.cause, Cause::CpuSuppress | Cause::QuotaRecovery | Cause::QuotaBurst);
+    is_moving && wish.file == File::CpuCfsQuota
+}
+
+/// How important a record is.
+fn level(cause: Cause) -> u32 {
+    match cause {
+        Cause::CpuSuppress | Cause::QuotaRecovery => 1,
+        _ => 3,
+    }
+}
+
+/// Whom a place belongs to.
+fn subject(place: &Place, names: Names<'_>) -> executor::Subject {
+    use executor::Subject::{Group, Node};
+    match place {
+        Place::Host => Node,
+        Place::CgroupRoot => Group("/".to_owned()),
+        Place::Kube(qos) => Group(format!("{qos:?}").to_lowercase()),
+        Place::Dir(dir) => Group(dir.to_string()),
+        Place::HostApplication(application) => Group(application.dir.clone()),
+        Place::Resctrl(group) => Group(group.to_string()),
+        Place::Process(pid) => Group(format!("process {pid}")),
+        Place::Pod(id) => pod_subject(names.pod(&id.uid), &id.uid, ""),
+        Place::Container(id, container) => pod_subject(names.pod(&id.uid), &id.uid, container),
+    }
+}
+
+fn pod_subject(pod: Option<&Pod>, uid: &str, id: &str) -> executor::Subject {
+    let Some(pod) = pod else { return executor::Subject::Group(uid.to_owned()) };
+    let own = pod.containers.iter().find(|container| container.id.as_deref() == Some(id));
+    let container = own.map_or_else(|| id.to_owned(), |container| container.name.clone());
+    executor::Subject::Pod { namespace: pod.namespace.clone(), name: pod.name.clone(), container }
+}
+
+/// Everything that every write leaves behind.
+fn tell(attempt: &Attempt<'_>, auditor: &Auditor, metrics: &KoordletMetrics, undo: &Mutex<Undo>) {
+    let status = if attempt.error.is_some() { "failed" } else { "success" };
+    let millis = attempt.took.as_secs_f64() * 1000.0;
+    metrics.observe(Metric::ResourceUpdateDuration, &[attempt.kind(), status], millis);
+    if attempt.error.is_some() {
+        return;
+    }
+    let Some(cause) = &attempt.update.cause else { return };
+    lock(undo).note(&attempt.update.target, attempt.before, cause.reason);
+    let level = if cause.reason == Cause::CpuSuppress.reason() { 1 } else { 3 };
+    if !auditor.is_kept(level) {
+        return;
+    }
+    let message = cause.message.clone();
+    match &cause.subject {
+        executor::Subject::Node => auditor.record(level, Subject::Node, cause.reason, message),
+        executor::Subject::Group(name) => auditor.record(level, Subject::Group(name), cause.reason, message),
+        executor::Subject::Pod { namespace, name, container } => {
+            auditor.record(level, Subject::Pod { namespace, name, container }, cause.reason, message);
+        }
+    }
+}
+
+fn lock(undo: &Mutex<Undo>) -> std::sync::MutexGuard<'_, Undo> {
+    undo.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where the memory of changes lies: it lives as long as the groups do, until the machine starts anew.
+pub fn undo_path(root: &Root) -> PathBuf {
+    root.var_run.join("koordlet").join("changes.jsonl")
+}

@@ -1,0 +1,239 @@
+//! Wishes on a tree of plain files.
+
+use std::fs;
+use std::path::Path;
+
+use koord_api::cpuset::CpuSet;
+use koord_api::qos::KubeQos;
+use koord_kit::metrics::Format;
+use koord_linux::cgroup::{Driver, Version};
+
+use super::*;
+use crate::audit::{Answer, Query};
+use crate::decide::sketch::pod;
+use crate::flags::AuditOptions;
+
+struct World {
+    dir: tempfile::TempDir,
+    root: Root,
+    version: Version,
+    metrics: KoordletMetrics,
+    auditor: Auditor,
+    applier: Applier,
+}
+
+impl World {
+    fn new(version: Version) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::host(dir.path());
+        let auditor = Auditor::open(&AuditOptions {
+            dir: dir.path().join("audit"),
+            verbose: 3,
+            disk_mib_max: 16,
+            readers_max: 4,
+            events_max: 2048,
+        });
+        let metrics = KoordletMetrics::new("n1");
+        let applier = applier(&root, version, &auditor, &metrics);
+        World { dir, root, version, metrics, auditor, applier }
+    }
+
+    /// Another process on the same node.
+    fn restart(&mut self) {
+        self.applier = applier(&self.root, self.version, &self.auditor, &self.metrics);
+    }
+
+    fn path(&self, file: &str) -> std::path::PathBuf {
+        self.dir.path().join("sys/fs").join(file)
+    }
+
+    fn put(&self, file: &str, content: &str) {
+        let path = self.path(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn get(&self, file: &str) -> String {
+        fs::read_to_string(self.path(file)).unwrap().trim().to_owned()
+    }
+
+    fn apply(&mut self, batch: Batch) -> Report {
+        self.applier.apply(Instant::now(), &batch, Names::default())
+    }
+
+    fn records(&self) -> Vec<(String, String, String, String)> {
+        let Answer::Page { events, .. } = self.auditor.query(&Query::default(), Instant::now()) else { panic!() };
+        let row = |event: crate::audit::Event| (event.kind, event.name, event.reason, event.message);
+        events.into_iter().rev().map(row).collect()
+    }
+}
+
+fn applier(root: &Root, version: Version, auditor: &Auditor, metrics: &KoordletMetrics) -> Applier {
+    let cgroups = Arc::new(Cgroups::new(root, version, Driver::Cgroupfs));
+    let undo = Undo::open(&undo_path(root));
+    Applier::new(root, cgroups, Duration::from_secs(60), auditor.clone(), metrics.clone(), undo)
+}
+
+fn wish(place: Place, file: File, value: Value, cause: Cause) -> Wish {
+    Wish { place, file, value, cause }
+}
+
+fn be() -> Place {
+    Place::Kube(KubeQos::BestEffort)
+}
+
+#[test]
+fn places() {
+    let pod = pod("a").qos("BE").read();
+    let id = pod.id.clone();
+    let dir = |place: Place, driver| dir_of(&place, driver).map(|dir| dir.as_str().to_owned());
+    let container = Place::Container(id.clone(), "containerd://1f".into());
+    let app = Place::HostApplication(Box::new(crate::decide::wish::HostPlace {
+        base: crate::decide::wish::HostBase::Kube(KubeQos::BestEffort),
+        dir: "x/y".into(),
+    }));
+    for (place, want) in [
+        (Place::CgroupRoot, Some("".to_owned())),
+        (be(), Some("kubepods/besteffort".to_owned())),
+        (Place::Kube(KubeQos::Guaranteed), Some("kubepods".to_owned())),
+        (container, Some(format!("{}/1f", dir(Place::Pod(id.clone()), Driver::Cgroupfs).unwrap()))),
+        (Place::Container(id.clone(), "nonsense".into()), None),
+        (app, Some("kubepods/besteffort/x/y".to_owned())),
+        (Place::Dir("a/../b".into()), None),
+        (Place::Host, None),
+    ] {
+        assert_eq!(dir(place.clone(), Driver::Cgroupfs), want, "{place:?}");
+    }
+    assert_eq!(dir(be(), Driver::Systemd).as_deref(), Some("kubepods.slice/kubepods-besteffort.slice"));
+}
+
+#[test]
+fn a_write_leaves_a_record_and_a_metric_and_is_not_repeated() {
+    let mut world = World::new(Version::V1);
+    world.put("cgroup/cpuset/kubepods/besteffort/cpuset.cpus", "0-7\n");
+    let cpus = Value::Cpus(CpuSet::range(0..=3));
+    let batch = Batch::Levels(vec![vec![wish(be(), File::CpusetCpus, cpus, Cause::CpuSuppress)]]);
+    assert_eq!(world.apply(batch.clone()), Report { written: 1, failed: 0 });
+    assert_eq!(world.get("cgroup/cpuset/kubepods/besteffort/cpuset.cpus"), "0-3");
+    assert_eq!(world.apply(batch), Report::default());
+    let want = ("group", "besteffort", "AdjustBEByNodeCPUUsage", "update BE group to cpuset: 0-3");
+    let want = (want.0.to_owned(), want.1.to_owned(), want.2.to_owned(), want.3.to_owned());
+    assert_eq!(world.records(), [want]);
+    let page = world.metrics.internal().render(Format::Prometheus);
+    let line = "koordlet_resource_update_duration_milliseconds_count{type=\"cgroup\",status=\"success\"} 1";
+    assert!(page.lines().any(|found| found == line), "{page}");
+}
+
+/// A pod's container by its name, not by its id.
+#[test]
+fn records_name_pods() {
+    let mut world = World::new(Version::V2);
+    let pod = pod("a").qos("LS").container("main", &[], &[]).running().read();
+    let place = pod.containers[0].place(&pod).unwrap();
+    let dir = dir_of(&place, Driver::Cgroupfs).unwrap();
+    world.put(&format!("cgroup/{dir}/cpu.max"), "100000 100000\n");
+    let raise = wish(place, File::CpuCfsQuota, Value::Number(120_000), Cause::QuotaBurst);
+    let report = world.applier.apply(Instant::now(), &Batch::Chain(vec![raise]), Names(std::slice::from_ref(&pod)));
+    assert_eq!(report.written, 1);
+    assert_eq!(world.get(&format!("cgroup/{dir}/cpu.max")), "120000 100000");
+    let Answer::Page { events, .. } = world.auditor.query(&Query::default(), Instant::now()) else { panic!() };
+    let event = &events[0];
+    assert_eq!((event.kind.as_str(), event.name.as_str(), event.container.as_str()), ("pod", "a", "main"));
+    assert_eq!((event.reason.as_str(), event.message.as_str()), ("CFSQuotaBurst", "update cpu.cfs_quota_us to 120000"));
+}
+
+#[test]
+fn a_chain_ends_with_its_first_failure() {
+    let mut world = World::new(Version::V1);
+    world.put("cgroup/cpu/a/cpu.shares", "1024\n");
+    world.put("cgroup/cpu/b/cpu.shares", "1024\n");
+    let shares = |dir: &str, value| wish(Place::Dir(dir.into()), File::CpuShares, Value::Number(value), Cause::RuntimeHook);
+    // Shares below 2 are refused before they are written.
+    assert_eq!(world.apply(Batch::Chain(vec![shares("a", 1), shares("b", 100)])), Report { written: 0, failed: 1 });
+    assert_eq!(world.get("cgroup/cpu/b/cpu.shares"), "1024");
+    assert_eq!(world.apply(Batch::Each(vec![shares("a", 1), shares("b", 100)])), Report { written: 1, failed: 1 });
+    assert_eq!(world.get("cgroup/cpu/b/cpu.shares"), "100");
+}
+
+#[test]
+fn what_the_kernel_lacks_is_no_failure() {
+    let mut world = World::new(Version::V1);
+    let gone = wish(Place::Dir("gone".into()), File::CpuShares, Value::Number(100), Cause::RuntimeHook);
+    let lacking = wish(be(), File::CpuBvtWarp, Value::Number(2), Cause::RuntimeHook);
+    assert_eq!(world.apply(Batch::Each(vec![gone, lacking])), Report::default());
+    assert!(world.records().is_empty());
+}
+
+#[test]
+fn resctrl() {
+    let mut world = World::new(Version::V1);
+    world.put("resctrl/BE/schemata", "L3:0=7ff;1=7ff\nMB:0=100;1=100\n");
+    world.put("resctrl/BE/tasks", "");
+    let group = || Place::Resctrl("BE".into());
+    let text = Value::Text("L3:0=f;1=f;\n".to_owned());
+    assert!(world.apply(Batch::Each(vec![wish(group(), File::ResctrlSchemata, text, Cause::Resctrl)])).written > 0);
+    assert!(world.get("resctrl/BE/schemata").starts_with("L3:0=f;1=f"));
+    let tasks = wish(group(), File::ResctrlTasks, Value::Tasks(vec![7, 8]), Cause::ResctrlTasks);
+    assert_eq!(world.apply(Batch::Each(vec![tasks])), Report { written: 2, failed: 0 });
+    assert_eq!(world.get("resctrl/BE/tasks"), "7\n8");
+}
+
+/// What stood there first comes back, also after another process took over.
+#[test]
+fn changes_are_given_back() {
+    for version in [Version::V1, Version::V2] {
+        let mut world = World::new(version);
+        let (quota, shares, unlimited) = match version {
+            Version::V1 => ("cgroup/cpu/kubepods/besteffort/cpu.cfs_quota_us", "cgroup/cpu/kubepods/besteffort/cpu.shares", "-1"),
+            Version::V2 => ("cgroup/kubepods/besteffort/cpu.max", "cgroup/kubepods/besteffort/cpu.weight", "max 100000"),
+        };
+        world.put(quota, &format!("{unlimited}\n"));
+        world.put(shares, "59\n");
+        world.put("../../proc/sys/vm/min_free_kbytes", "67584\n");
+        let number = |file, value, cause| wish(be(), file, Value::Number(value), cause);
+        world.apply(Batch::Each(vec![
+            number(File::CpuCfsQuota, 50_000, Cause::CpuSuppress),
+            number(File::CpuShares, 1024, Cause::RuntimeHook),
+            wish(Place::Host, File::MinFreeKbytes, Value::Number(100_000), Cause::SystemConfig),
+        ]));
+        world.restart();
+        world.apply(Batch::Each(vec![number(File::CpuCfsQuota, 60_000, Cause::CpuSuppress)]));
+        let is_quota = |reason: &str| reason == Cause::CpuSuppress.reason();
+        assert_eq!(world.applier.give_back(Instant::now(), is_quota).written, 1, "{version:?}");
+        assert!(unlimited.starts_with(world.get(quota).split(' ').next().unwrap()), "{version:?}");
+        assert_ne!(world.get(shares), "59", "others stay");
+        world.restart();
+        assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report { written: 2, failed: 0 });
+        assert_eq!(world.get(shares), "59", "{version:?}");
+        assert_eq!(world.get("../../proc/sys/vm/min_free_kbytes"), "67584");
+        world.restart();
+        assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report::default());
+    }
+}
+
+#[test]
+fn groups_that_are_gone_are_forgotten() {
+    let mut world = World::new(Version::V1);
+    for number in 0..400 {
+        let dir = format!("pod{number}");
+        world.put(&format!("cgroup/cpu/{dir}/cpu.shares"), "10\n");
+        let shares = wish(Place::Dir(dir.as_str().into()), File::CpuShares, Value::Number(1024), Cause::RuntimeHook);
+        let report = world.apply(Batch::Each(vec![shares]));
+        assert_eq!(report.written, 1);
+        if number % 2 == 0 {
+            fs::remove_dir_all(world.path("cgroup/cpu").join(dir)).unwrap();
+        }
+    }
+    world.applier.tidy();
+    assert_eq!(lock(&world.applier.undo).len(), 200);
+    let lines = |path: &Path| fs::read_to_string(path).unwrap().lines().count();
+    assert_eq!(lines(&undo_path(&world.root)), 400, "not worth writing anew");
+    for entry in fs::read_dir(world.path("cgroup/cpu")).unwrap() {
+        fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    for _ in 0..3 {
+        world.put("cgroup/cpu/other/cpu.shares", "10\n");
+    }
+    world.applier.tidy();
+    assert!(lock(&world.applier.undo).is_empty());
+}

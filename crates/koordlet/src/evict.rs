@@ -1,0 +1,187 @@
+//! Making a pod go: through the API server, or by stopping its containers; told by event, metric and audit record.
+//!
+//! The thread that decides sends an [`Order`] and waits for what came of it; the worker here lives with the other
+//! talkers. Spec: koordlet-enforce 7.1.
+
+mod runtime;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use koord_kit::events::{EventType, Note, Recorder};
+use tokio::sync::mpsc;
+
+pub use runtime::{Runtimes, StopError};
+
+use crate::act::{EvictOrder, Evictor, pod_reference};
+use crate::audit::{Auditor, Subject};
+use crate::decide::evict::{REASON, Trigger};
+use crate::decide::snapshot::Pod;
+use crate::metrics::{KoordletMetrics, Metric};
+
+/// How long one eviction may take. Nothing else happens on the node meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A pod that must go, and where to tell whether it went.
+struct Order {
+    pod: Arc<Victim>,
+    outcome: SyncSender<bool>,
+}
+
+/// All that making a pod go needs to know.
+struct Victim {
+    namespace: String,
+    name: String,
+    uid: Arc<str>,
+    message: String,
+    /// The event when it went, and when it did not.
+    trigger: Trigger,
+    /// Ids of containers that run.
+    running: Vec<Arc<str>>,
+    pod: Pod,
+}
+
+/// Sends orders from the thread that decides.
+pub struct Sender {
+    orders: mpsc::Sender<Order>,
+    is_by_api: bool,
+}
+
+impl Evictor for Sender {
+    fn evict(&mut self, order: EvictOrder<'_>) -> bool {
+        let EvictOrder { pod, trigger } = order;
+        let running = pod.containers.iter().filter(|container| container.is_running);
+        let victim = Victim {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.id.uid.clone(),
+            message: trigger.message(pod),
+            trigger,
+            running: running.filter_map(|container| container.id.clone()).collect(),
+            pod: pod.clone(),
+        };
+        let (outcome, answer) = sync_channel(1);
+        if self.orders.blocking_send(Order { pod: Arc::new(victim), outcome }).is_err() {
+            return false;
+        }
+        // Who answers too late has failed: the next turn asks again.
+        answer.recv_timeout(PATIENCE + Duration::from_secs(1)).unwrap_or(false)
+    }
+
+    fn is_remembering(&self) -> bool {
+        self.is_by_api
+    }
+}
+
+/// In which way pods go.
+pub enum Way {
+    /// Respects disruption budgets; the pod ends as its spec says.
+    Api(kube::Client),
+    /// Containers are stopped at once; kubelet may start them again.
+    Stop(Runtimes),
+}
+
+/// Carries orders out.
+pub struct Worker {
+    orders: mpsc::Receiver<Order>,
+    way: Way,
+    recorder: Option<Recorder>,
+    metrics: KoordletMetrics,
+    auditor: Auditor,
+}
+
+/// Both ends.
+pub fn evictor(
+    way: Way,
+    recorder: Option<Recorder>,
+    metrics: KoordletMetrics,
+    auditor: Auditor,
+) -> (Sender, Worker) {
+    let (sender, orders) = mpsc::channel(1);
+    let is_by_api = matches!(way, Way::Api(_));
+    (Sender { orders: sender, is_by_api }, Worker { orders, way, recorder, metrics, auditor })
+}
+
+impl Worker {
+    /// Works until the sender is gone.
+    pub async fn run(mut self) {
+        while let Some(order) = self.orders.recv().await {
+            let result = self.carry_out(&order.pod).await;
+            self.tell(&order.pod, result.as_ref().err());
+            // A sender that waits no longer has counted it as failed.
+            let _ = order.outcome.send(result.is_ok());
+        }
+    }
+
+    async fn carry_out(&self, victim: &Victim) -> Result<(), String> {
+        let subject = Subject::Pod { namespace: &victim.namespace, name: &victim.name, container: "" };
+        self.auditor.record(0, subject, REASON, victim.message.clone());
+        let work = async {
+            match &self.way {
+                Way::Api(client) => evict(client, victim).await,
+                Way::Stop(runtimes) => stop(runtimes, victim).await,
+            }
+        };
+        match tokio::time::timeout(PATIENCE, work).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        }
+    }
+
+    fn tell(&self, victim: &Victim, error: Option<&String>) {
+        let (reason, text) = victim.trigger.event(&victim.pod, error.map(String::as_str));
+        let pod = format!("{}/{}", victim.namespace, victim.name);
+        match error {
+            None => {
+                tracing::info!(pod, feature = victim.trigger.gate(), "pod evicted");
+                self.metrics.count(Metric::PodEviction, &[REASON]);
+                self.metrics.count(Metric::PodEvictionDetail, &[&victim.namespace, &victim.name, REASON]);
+            }
+            Some(error) => tracing::warn!(pod, feature = victim.trigger.gate(), error, "a pod was not evicted"),
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.event(Note {
+                regarding: pod_reference(&victim.namespace, &victim.name, &victim.uid),
+                related: None,
+                kind: EventType::Warning,
+                reason: reason.to_owned(),
+                action: String::new(),
+                text,
+            });
+        }
+    }
+}
+
+/// Asks the API server, for this very pod and no other of its name.
+async fn evict(client: &kube::Client, victim: &Victim) -> Result<(), String> {
+    let Victim { namespace, name, uid, .. } = victim;
+    let body = serde_json::json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": { "name": name, "namespace": namespace },
+        "deleteOptions": { "preconditions": { "uid": &**uid } },
+    });
+    let request = http::Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction"))
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(body.to_string().into_bytes())
+        .map_err(|error| error.to_string())?;
+    client.request::<serde_json::Value>(request).await.map(drop).map_err(|error| error.to_string())
+}
+
+/// Stops every running container.
+///
+/// Differs: all of them, and a failure is told, where upstream stops at the first that does not run and calls it a
+/// success (item 8).
+async fn stop(runtimes: &Runtimes, victim: &Victim) -> Result<(), String> {
+    let mut failures = Vec::new();
+    for id in &victim.running {
+        if let Err(error) = runtimes.stop(id).await {
+            failures.push(format!("{id}: {error}"));
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+}

@@ -1,0 +1,337 @@
+//! All parts wired together, started in order, and ended in order. Spec: koordlet-observe 1.1.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use koord_kit::client::ClientError;
+use koord_kit::events::{Flavour, recorder};
+use koord_kit::http::{Check, Health, serve};
+use koord_kit::metrics::{ClientMetrics, KitMetrics};
+use koord_linux::cgroup::{Cgroups, Driver, Version};
+use koord_linux::handle::raise_file_limit;
+use koord_linux::root::Root;
+use koord_linux::stat::page_bytes;
+use koord_linux::{error, kubelet};
+use kube::api::Api;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::client_options;
+use super::node::{Mind, Parts, Readiness};
+use crate::act::{Act, Setting};
+use crate::apply::{Applier, Undo, undo_path};
+use crate::audit::Auditor;
+use crate::collect::{self, Collectors};
+use crate::decide::resctrl::GROUPS;
+use crate::decide::hooks::pod_resctrl::GROUP_PREFIX;
+use crate::evict::{Runtimes, Way, evictor};
+use crate::flags::Options;
+use crate::metrics::{KoordletMetrics, Metric};
+use crate::serve::Pages;
+use crate::state::State;
+use crate::store::{Limits, Store};
+
+/// How often audit records are written out and queries that ended are dropped.
+const AUDIT_EVERY: Duration = Duration::from_secs(5);
+/// How often, and how many times, kubelet is looked for to learn its cgroup driver.
+const DRIVER_EVERY: Duration = Duration::from_secs(10);
+const DRIVER_TRIES: u32 = 6;
+
+/// Why koordlet did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("cannot find the cgroups")]
+    Cgroups(#[source] error::Error),
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cannot start the node's thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A running koordlet.
+pub struct Running {
+    pub address: SocketAddr,
+    mind: Mind,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Running {
+    /// Lives until asked to stop, then ends in order. False when it ended by itself.
+    pub async fn until(self, asked: &CancellationToken) -> bool {
+        let mut look = tokio::time::interval(Duration::from_secs(1));
+        let is_asked = loop {
+            tokio::select! {
+                () = asked.cancelled() => break true,
+                _ = look.tick() => if self.mind.has_ended() { break false },
+            }
+        };
+        self.stop.cancel();
+        let mind = self.mind;
+        // Saving may wait for a disk.
+        let ended = tokio::task::spawn_blocking(move || mind.stop()).await;
+        self.tasks.close();
+        self.tasks.wait().await;
+        is_asked && ended.is_ok()
+    }
+}
+
+/// What all parts are made from.
+struct Base {
+    options: Options,
+    client: kube::Client,
+    kit: KitMetrics,
+    metrics: KoordletMetrics,
+    auditor: Auditor,
+    cgroups: Arc<Cgroups>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// Starts koordlet.
+pub async fn start(options: Options, cluster: kube::Config) -> Result<Running, StartError> {
+    let metrics = KoordletMetrics::new(&options.node_name);
+    metrics.set(Metric::StartTime, &[], seconds_now());
+    let auditor = if options.gates.is_on("AuditEvents") { Auditor::open(&options.audit) } else { Auditor::off() };
+    let mut client = client_options(&options);
+    client.metrics = Some(ClientMetrics::new(metrics.internal()));
+    let client = koord_kit::client::client(cluster, &client)?;
+    raise_file_limit();
+    let version = Version::detect(&options.root).map_err(StartError::Cgroups)?;
+    let driver = driver(&client, &options, version).await;
+    tracing::info!(?version, ?driver, node = options.node_name, "starting");
+    let cgroups = Arc::new(Cgroups::new(&options.root, version, driver));
+    let kit = KitMetrics::new(metrics.internal());
+    let base = Base {
+        client,
+        kit,
+        metrics,
+        auditor,
+        cgroups,
+        tasks: TaskTracker::new(),
+        stop: CancellationToken::new(),
+        options,
+    };
+    let readiness = Readiness::new();
+    let address = base.serve(&readiness).await?;
+    let state = State::default();
+    let mind = Mind::start(base.parts(state.clone(), readiness)).map_err(StartError::Thread)?;
+    base.talk(&state, &mind);
+    base.keep_audit();
+    Ok(Running { address, mind, tasks: base.tasks, stop: base.stop })
+}
+
+impl Base {
+    async fn serve(&self, readiness: &Readiness) -> Result<SocketAddr, StartError> {
+        let address = self.options.addr;
+        let failed = |source| StartError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let health = Arc::new(Health::default());
+        let readiness = readiness.clone();
+        health.add(Check::ready("node", move || readiness.check()));
+        let has_events = self.options.gates.is_on("AuditEventsHTTPHandler");
+        let pages = Pages {
+            health,
+            metrics: self.metrics.clone(),
+            events: has_events.then(|| self.auditor.clone()),
+        };
+        self.tasks.spawn(serve(listener, pages.router(), None, self.stop.clone()));
+        tracing::info!(%bound, "serving");
+        Ok(bound)
+    }
+
+    /// What the node's thread owns.
+    fn parts(&self, state: State, health: Readiness) -> Parts {
+        let options = &self.options;
+        let (events, worker) = recorder(self.client.clone(), "koordlet-qosManager", Flavour::Core, &self.kit);
+        self.tasks.spawn(worker.run(self.stop.clone()));
+        let way = if options.qos.only_evict_by_api {
+            Way::Api(self.client.clone())
+        } else {
+            Way::Stop(Runtimes::new(&options.root.var_run, &options.runtimes))
+        };
+        let (sender, evictions) =
+            evictor(way, Some(events.clone()), self.metrics.clone(), self.auditor.clone());
+        self.tasks.spawn(evictions.run());
+        let now_ms = jiff::Timestamp::now().as_millisecond();
+        Parts {
+            store: Store::open(&limits(options), now_ms),
+            predictor: predictor(options),
+            checkpoints: crate::predict::files::Files::new(&options.prediction.checkpoint_dir),
+            prediction: options.prediction.clone(),
+            collectors: Collectors::new(&options.root, self.cgroups.clone(), collect_settings(options)),
+            state,
+            act: Act::new(self.setting(events)),
+            applier: self.applier(),
+            evictor: Box::new(sender),
+            metrics: self.metrics.clone(),
+            has_store_metrics: options.store.has_metrics,
+            health,
+        }
+    }
+
+    fn setting(&self, events: koord_kit::events::Recorder) -> Setting {
+        let options = &self.options;
+        Setting {
+            root: options.root.clone(),
+            cgroups: self.cgroups.clone(),
+            gates: options.gates.clone(),
+            qos: options.qos.clone(),
+            hooks: options.hooks.clone(),
+            collect: options.collect.clone(),
+            is_anolis: self.cgroups.is_anolis(),
+            page_bytes: i64::try_from(page_bytes()).unwrap_or(4096),
+            terway_dir: if options.is_host_mode { "/var/lib/terway/qos" } else { "/host-var-lib/terway/qos" }.into(),
+            metrics: self.metrics.clone(),
+            recorder: Some(events),
+        }
+    }
+
+    fn applier(&self) -> Applier {
+        let mut applier = applier(&self.options, self.cgroups.clone(), &self.auditor, &self.metrics);
+        // What strategies wrote that are off in this run goes back to what it was.
+        let report = applier.give_back(Instant::now(), |reason| !is_wanted(reason, &self.options));
+        if report.written > 0 {
+            tracing::info!(files = report.written, "changes of features that are off now were given back");
+        }
+        applier
+    }
+
+    /// Everything that watches and reports.
+    fn talk(&self, _state: &State, _mind: &Mind) {}
+
+    fn keep_audit(&self) {
+        let (auditor, stop) = (self.auditor.clone(), self.stop.clone());
+        self.tasks.spawn(async move {
+            let mut tick = tokio::time::interval(AUDIT_EVERY);
+            loop {
+                tokio::select! {
+                    _ = tick.tick() => {}
+                    () = stop.cancelled() => break,
+                }
+                auditor.flush();
+                auditor.sweep(Instant::now());
+            }
+            auditor.flush();
+        });
+    }
+}
+
+fn applier(options: &Options, cgroups: Arc<Cgroups>, auditor: &Auditor, metrics: &KoordletMetrics) -> Applier {
+    let undo = Undo::open(&undo_path(&options.root));
+    let force_after = options.qos.force_update_after;
+    Applier::new(&options.root, cgroups, force_after, auditor.clone(), metrics.clone(), undo)
+}
+
+/// Whether the feature that writes for this reason is on.
+fn is_wanted(reason: &str, options: &Options) -> bool {
+    use crate::decide::wish::Cause;
+    let gates: &[&str] = match reason {
+        _ if reason == Cause::CpuSuppress.reason() || reason == Cause::QuotaRecovery.reason() => &["BECPUSuppress"],
+        _ if reason == Cause::CpuBurst.reason() || reason == Cause::QuotaBurst.reason() => &["CPUBurst"],
+        _ if reason == Cause::MemoryQos.reason() => &["CgroupReconcile"],
+        _ if reason == Cause::SystemConfig.reason() => &["SystemConfig"],
+        // Hooks share a reason: while one of them is on all keep what they wrote.
+        _ => &["GroupIdentity", "CPUSetAllocator", "BatchResource", "CPUNormalization", "CoreSched"],
+    };
+    gates.iter().any(|gate| options.gates.is_on(gate))
+}
+
+/// Gives back everything that earlier runs changed and that still stands, and removes groups of ours.
+pub fn clean_up(options: &Options) -> Result<(), StartError> {
+    let root = &options.root;
+    let version = Version::detect(root).map_err(StartError::Cgroups)?;
+    let driver = Driver::detect(root, version).unwrap_or(Driver::Systemd);
+    let cgroups = Arc::new(Cgroups::new(root, version, driver));
+    let metrics = KoordletMetrics::new(&options.node_name);
+    let mut applier = applier(options, cgroups, &Auditor::off(), &metrics);
+    let report = applier.give_back(Instant::now(), |_| true);
+    let groups = applier.resctrl().groups().unwrap_or_default();
+    let is_ours =
+        |name: &String| name.starts_with(GROUP_PREFIX) || GROUPS.iter().any(|class| class.as_str() == name);
+    for group in groups.iter().filter(|name| is_ours(name)) {
+        if let Err(error) = applier.resctrl().remove(group) {
+            tracing::warn!(error = &error as &dyn std::error::Error, group, "a resctrl group stays");
+        }
+    }
+    tracing::info!(files = report.written, failed = report.failed, "changes were given back");
+    Ok(())
+}
+
+/// By kubelet's directory, else by kubelet itself, else systemd. Spec: koordlet-observe 2.1.
+async fn driver(client: &kube::Client, options: &Options, version: Version) -> Driver {
+    if let Some(driver) = Driver::detect(&options.root, version) {
+        return driver;
+    }
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+    for _ in 0..DRIVER_TRIES {
+        let node = nodes.get_opt(&options.node_name).await.ok().flatten();
+        let endpoint = node.and_then(|node| node.status?.daemon_endpoints?.kubelet_endpoint);
+        let port = endpoint.and_then(|endpoint| u16::try_from(endpoint.port).ok());
+        let found = port.and_then(|port| driver_of_kubelet(&options.root, port));
+        if let Some(driver) = found.or_else(|| Driver::detect(&options.root, version)) {
+            return driver;
+        }
+        tracing::info!("kubelet is not there yet; its cgroup driver is not known");
+        tokio::time::sleep(DRIVER_EVERY).await;
+    }
+    Driver::Systemd
+}
+
+fn driver_of_kubelet(root: &Root, port: u16) -> Option<Driver> {
+    kubelet::driver(root, port).unwrap_or_else(|error| {
+        tracing::debug!(error = &error as &dyn std::error::Error, "kubelet's cgroup driver cannot be told");
+        None
+    })
+}
+
+fn limits(options: &Options) -> Limits {
+    Limits {
+        path: Some(options.store.path.clone()),
+        disk_retention: options.store.retention,
+        disk_bytes: options.store.bytes_max,
+        ..Limits::default()
+    }
+}
+
+fn predictor(options: &Options) -> crate::predict::Predictor {
+    let prediction = &options.prediction;
+    crate::predict::Predictor::new(crate::predict::Settings {
+        cold_start: prediction.cold_start,
+        margin_percent: prediction.margin_percent,
+        memory_half_life: prediction.memory_half_life,
+        cpu_half_life: prediction.cpu_half_life,
+        expiration: prediction.model_expiration,
+        checkpoint_interval: prediction.checkpoint_interval,
+        checkpoints_per_step: prediction.checkpoints_per_step,
+    })
+}
+
+fn collect_settings(options: &Options) -> collect::Settings {
+    let collect = &options.collect;
+    let is_on = |gate: &str| options.gates.is_on(gate);
+    collect::Settings {
+        usage_interval: collect.interval,
+        outdated_after: collect.outdated_after,
+        node_info_interval: collect.node_info_interval,
+        storage_interval: collect.storage_interval,
+        cycles_interval: collect.cpi_interval,
+        cycles_window: collect.cpi_window,
+        pressure_interval: collect.psi_interval,
+        cold_interval: collect.cold_page_interval,
+        has_page_cache: collect.has_page_cache,
+        has_cycles: is_on("CPICollector"),
+        has_pressure: is_on("PSICollector"),
+        has_cold_pages: is_on("ColdPageCollector"),
+        has_storage: is_on("BlkIOReconcile"),
+    }
+}
+
+fn seconds_now() -> f64 {
+    koord_api::number::nearest(jiff::Timestamp::now().as_second())
+}

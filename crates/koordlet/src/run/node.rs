@@ -1,0 +1,315 @@
+//! The node's own thread: it measures, decides and acts, once a second, and answers questions about what it knows.
+//!
+//! It owns the store, the collectors, the models, the strategies and the executor; nothing of that is shared, so nothing
+//! is locked. Others reach it through [`Mind::ask`]. The order of its first seconds is that of the specification: pods
+//! and the Node are known before anything is measured, and everything is measured before anything acts.
+//! Spec: koordlet-observe 1.1.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use koord_api::crd::node_metric::NodeMemoryCollectPolicy;
+use tokio::sync::oneshot;
+
+use super::show::{self, Shown};
+use super::training;
+use crate::act::{Act, Evictor, Ground, Hands};
+use crate::apply::Applier;
+use crate::collect::{Collectors, MemoryPolicy, Moment};
+use crate::decide::snapshot::Pod;
+use crate::flags::PredictionOptions;
+use crate::metrics::KoordletMetrics;
+use crate::predict::files::Files;
+use crate::predict::Predictor;
+use crate::state::{Editions, News, Snapshot, State};
+use crate::store::Store;
+
+/// How often the thread looks at the node.
+const TICK: Duration = Duration::from_secs(1);
+/// How often it says what it still waits for.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
+/// How often it looks for what may be forgotten.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
+
+/// A question to the thread.
+type Question = Box<dyn FnOnce(&Brain) + Send>;
+
+/// What can wake the thread before its next second.
+enum Call {
+    Question(Question),
+    Stop,
+}
+
+/// Everything that the thread owns.
+pub struct Brain {
+    pub store: Store,
+    pub predictor: Predictor,
+    pub collectors: Collectors,
+    pub state: State,
+    act: Act,
+    applier: Applier,
+    evictor: Box<dyn Evictor>,
+    checkpoints: Files,
+    training_interval: Duration,
+    /// Those of the newest snapshot, by uid.
+    pods: Vec<Pod>,
+    seen: Editions,
+    shown: Shown,
+    metrics: KoordletMetrics,
+    has_store_metrics: bool,
+    progress: Progress,
+}
+
+/// Parts that the thread is made of.
+pub struct Parts {
+    pub store: Store,
+    pub predictor: Predictor,
+    pub checkpoints: Files,
+    pub prediction: PredictionOptions,
+    pub collectors: Collectors,
+    pub state: State,
+    pub act: Act,
+    pub applier: Applier,
+    pub evictor: Box<dyn Evictor>,
+    pub metrics: KoordletMetrics,
+    pub has_store_metrics: bool,
+    pub health: Readiness,
+}
+
+/// How far the thread has come.
+struct Progress {
+    health: Readiness,
+    started: Instant,
+    complained: Instant,
+    trained: Option<Instant>,
+    tidied: Instant,
+    is_acting: bool,
+    are_models_restored: bool,
+}
+
+/// What the thread waits for, for whoever asks about readiness.
+#[derive(Clone, Default)]
+pub struct Readiness(Arc<Mutex<Vec<String>>>);
+
+impl Readiness {
+    /// Before the first second it waits for that.
+    pub fn new() -> Readiness {
+        Readiness(Arc::new(Mutex::new(vec!["the first look at the node".to_owned()])))
+    }
+
+    pub fn check(&self) -> Result<(), String> {
+        let missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if missing.is_empty() { Ok(()) } else { Err(format!("waiting for {}", missing.join(", "))) }
+    }
+
+    fn set(&self, missing: Vec<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = missing;
+    }
+}
+
+/// A running thread.
+pub struct Mind {
+    calls: Sender<Call>,
+    thread: JoinHandle<()>,
+}
+
+/// Asks the thread. Cheap to clone.
+#[derive(Clone)]
+pub struct Asker(Sender<Call>);
+
+impl Asker {
+    /// An answer from what the thread knows; none when it has ended.
+    pub async fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Brain) -> T + Send + 'static) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        let question: Question = Box::new(move |brain| {
+            // Who asked may have gone.
+            let _ = answer.send(question(brain));
+        });
+        self.0.send(Call::Question(question)).ok()?;
+        answered.await.ok()
+    }
+}
+
+impl Mind {
+    /// Starts the thread.
+    pub fn start(parts: Parts) -> std::io::Result<Mind> {
+        let (calls, heard) = channel();
+        let mut brain = Brain::new(parts);
+        let thread = std::thread::Builder::new().name("node".to_owned()).spawn(move || {
+            brain.live(&heard);
+            brain.end();
+        })?;
+        Ok(Mind { calls, thread })
+    }
+
+    pub fn asker(&self) -> Asker {
+        Asker(self.calls.clone())
+    }
+
+    /// Lets the thread finish its second, save what it knows, and end.
+    pub fn stop(self) {
+        // A thread that has ended hears nothing.
+        let _ = self.calls.send(Call::Stop);
+        if self.thread.join().is_err() {
+            tracing::error!("the node's thread panicked");
+        }
+    }
+
+    /// Whether the thread has ended by itself, which it never should.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+impl Brain {
+    fn new(parts: Parts) -> Brain {
+        let now = Instant::now();
+        Brain {
+            store: parts.store,
+            predictor: parts.predictor,
+            collectors: parts.collectors,
+            state: parts.state,
+            act: parts.act,
+            applier: parts.applier,
+            evictor: parts.evictor,
+            checkpoints: parts.checkpoints,
+            training_interval: parts.prediction.training_interval,
+            pods: Vec::new(),
+            seen: Editions::default(),
+            shown: Shown::default(),
+            metrics: parts.metrics,
+            has_store_metrics: parts.has_store_metrics,
+            progress: Progress {
+                health: parts.health,
+                started: now,
+                complained: now,
+                trained: None,
+                tidied: now,
+                is_acting: false,
+                are_models_restored: false,
+            },
+        }
+    }
+
+    fn live(&mut self, calls: &Receiver<Call>) {
+        let mut next = Instant::now();
+        loop {
+            match calls.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Call::Question(question)) => question(self),
+                Ok(Call::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    let now = Instant::now();
+                    self.second(Moment { unix_ms: jiff::Timestamp::now().as_millisecond(), instant: now });
+                    // In step, unless a second was missed.
+                    next += TICK;
+                    if next < now {
+                        next = now + TICK;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One look at the node. Public to tests, which have their own clock.
+    pub(super) fn second(&mut self, now: Moment) {
+        let snapshot = self.state.load();
+        let news = self.catch_up(&snapshot);
+        if snapshot.node.is_some() {
+            self.metrics.node_seen();
+        }
+        let mut missing: Vec<String> = snapshot.missing().into_iter().map(str::to_owned).collect();
+        if missing.is_empty() {
+            self.collectors.pass(now, &mut self.store);
+            self.store.tend(now.unix_ms);
+            self.shown.second(&self.metrics, &self.collectors);
+            missing.extend(self.collectors.not_started().into_iter().map(|name| format!("the first round of {name}")));
+        }
+        if missing.is_empty() {
+            if !std::mem::replace(&mut self.progress.is_acting, true) {
+                tracing::info!("everything is measured; strategies begin");
+            }
+            self.learn(&snapshot, now);
+            self.act(&snapshot, news, now);
+        } else if now.instant.saturating_duration_since(self.progress.complained) >= COMPLAIN_EVERY {
+            self.progress.complained = now.instant;
+            tracing::warn!(missing = missing.join(", "), "nothing is done yet");
+        }
+        self.progress.health.set(missing);
+        if now.instant.saturating_duration_since(self.progress.tidied) >= TIDY_EVERY {
+            self.progress.tidied = now.instant;
+            self.tidy(now);
+        }
+    }
+
+    /// Takes over what is new in the snapshot. Before anything acts news are kept for when it does.
+    fn catch_up(&mut self, snapshot: &Snapshot) -> News {
+        let mut seen = self.seen;
+        let news = seen.catch_up(snapshot);
+        self.seen = seen;
+        if news.pods {
+            self.pods = snapshot.pods.iter().map(|state| state.pod.clone()).collect();
+            self.collectors.set_pods(&self.pods);
+            show::pods(&self.metrics, &self.pods);
+        }
+        if news.slo || news.pods {
+            let applications = snapshot.slo.as_ref().map(|slo| slo.host_applications.as_slice());
+            let memory = match snapshot.metric_policy.memory {
+                NodeMemoryCollectPolicy::UsageWithPageCache => MemoryPolicy::WithPageCache,
+                _ => MemoryPolicy::WithoutPageCache,
+            };
+            self.collectors.set_applications(applications, memory);
+        }
+        if let Some(node) = snapshot.node.as_deref() {
+            show::node(&self.metrics, &node.node);
+        }
+        news
+    }
+
+    fn act(&mut self, snapshot: &Snapshot, news: News, now: Moment) {
+        let ground = Ground {
+            now: now.instant,
+            now_ms: now.unix_ms,
+            uptime: now.instant.saturating_duration_since(self.progress.started),
+            snapshot,
+            pods: &self.pods,
+            news,
+            store: &self.store,
+        };
+        let mut hands = Hands { applier: &mut self.applier, evictor: &mut *self.evictor };
+        self.act.turn(&ground, &mut hands);
+    }
+
+    /// Trains the models when it is time, and keeps their files.
+    fn learn(&mut self, snapshot: &Snapshot, now: Moment) {
+        if !std::mem::replace(&mut self.progress.are_models_restored, true) {
+            self.checkpoints.restore(&mut self.predictor, self.pods.iter().map(|pod| &*pod.id.uid));
+        }
+        let is_due = self
+            .progress
+            .trained
+            .is_none_or(|at| now.instant.saturating_duration_since(at) >= self.training_interval);
+        if !is_due {
+            return;
+        }
+        self.progress.trained = Some(now.instant);
+        let training = training::gather(&self.store, snapshot, self.training_interval, now.unix_ms);
+        self.predictor.train(&training, now.unix_ms);
+        self.checkpoints.keep(&mut self.predictor, now.unix_ms);
+    }
+
+    fn tidy(&mut self, now: Moment) {
+        self.applier.tidy();
+        self.metrics.sweep(now.instant);
+        if self.has_store_metrics {
+            show::store(&self.metrics, &self.store.stats());
+        }
+    }
+
+    /// Saves what is known and gives back what only lives as long as the process.
+    fn end(mut self) {
+        self.collectors.stop();
+        self.store.close();
+    }
+}

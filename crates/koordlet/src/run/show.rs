@@ -1,0 +1,242 @@
+//! What was measured, as metrics. Spec: koordlet-observe 11.
+
+use std::sync::Arc;
+
+use koord_api::keys::resource::{BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY};
+use koord_api::number::nearest;
+use koord_api::quantity::ResourceList;
+use koord_linux::pressure::{Pressure, Stall};
+
+use crate::collect::{ApplicationReading, Collectors, CyclesReading, PressureReading, Rounds};
+use crate::decide::snapshot::{Node, Pod, whole};
+use crate::metrics::{KoordletMetrics, Metric};
+use crate::store::Stats;
+
+/// Extended resources with the units that their gauges claim for nodes.
+const NODE_RESOURCES: [(&str, &str); 4] =
+    [(BATCH_CPU, "integer"), (MID_CPU, "integer"), (BATCH_MEMORY, "byte"), (MID_MEMORY, "byte")];
+
+/// Pressure and cycles are measured every ten seconds at the most, and are many.
+const MANY_EVERY: u32 = 10;
+
+/// Counters that were told already.
+#[derive(Default)]
+pub(super) struct Shown {
+    rounds: Rounds,
+    seconds: u32,
+}
+
+impl Shown {
+    /// What every second brings.
+    pub(super) fn second(&mut self, metrics: &KoordletMetrics, collectors: &Collectors) {
+        if let Some(used) = collectors.node_used() {
+            metrics.set(Metric::NodeUsedCpuCores, &[], used.cores);
+            metrics.set(Metric::NodeUsedMemoryBytes, &[], used.bytes);
+        }
+        if let Some(milli) = collectors.best_effort_used_milli() {
+            metrics.set(Metric::BeSuppressBeUsedCpuCores, &[], nearest(milli) / 1000.0);
+        }
+        if !collectors.applications().is_empty() {
+            applications(metrics, collectors.applications());
+        }
+        self.rounds(metrics, collectors.rounds());
+        self.seconds = self.seconds.wrapping_add(1);
+        if self.seconds.is_multiple_of(MANY_EVERY) {
+            if !collectors.pressures().is_empty() {
+                pressures(metrics, collectors.pressures());
+            }
+            if !collectors.cycles().is_empty() {
+                cycles(metrics, collectors.cycles());
+            }
+        }
+    }
+
+    fn rounds(&mut self, metrics: &KoordletMetrics, rounds: &Rounds) {
+        for (metric, before, now) in [
+            (Metric::CollectNodeCpuInfoStatus, self.rounds.cpu, rounds.cpu),
+            (Metric::CollectNodeNumaInfoStatus, self.rounds.numa, rounds.numa),
+            (Metric::CollectNodeStorageInfoStatus, self.rounds.storage, rounds.storage),
+        ] {
+            for _ in before.succeeded..now.succeeded {
+                metrics.count(metric, &["succeeded"]);
+            }
+            for _ in before.failed..now.failed {
+                metrics.count(metric, &["failed"]);
+            }
+        }
+        self.rounds = *rounds;
+    }
+}
+
+fn applications(metrics: &KoordletMetrics, readings: &[ApplicationReading]) {
+    metrics.reset(Metric::HostApplicationUsage);
+    for reading in readings {
+        for (resource, value) in [("cpu", reading.usage.cores), ("memory", reading.usage.bytes)] {
+            let labels = [&*reading.name, resource, &reading.priority, &reading.qos];
+            metrics.set(Metric::HostApplicationUsage, &labels, value);
+        }
+    }
+}
+
+fn cycles(metrics: &KoordletMetrics, readings: &[CyclesReading]) {
+    metrics.reset(Metric::ContainerCpi);
+    for reading in readings {
+        let number = |value: u64| nearest(i64::try_from(value).unwrap_or(i64::MAX));
+        for (field, value) in [("cycles", reading.cycles.cycles), ("instructions", reading.cycles.instructions)] {
+            let labels = [
+                &*reading.container_id,
+                &reading.container_name,
+                &reading.pod_uid,
+                &reading.pod_name,
+                &reading.pod_namespace,
+                field,
+            ];
+            metrics.set(Metric::ContainerCpi, &labels, number(value));
+        }
+    }
+}
+
+fn pressures(metrics: &KoordletMetrics, readings: &[PressureReading]) {
+    metrics.reset(Metric::ContainerPsi);
+    metrics.reset(Metric::PodPsi);
+    for reading in readings {
+        for (resource, pressure) in [("cpu", &reading.cpu), ("mem", &reading.memory), ("io", &reading.io)] {
+            pressure_rows(metrics, reading, resource, pressure);
+        }
+    }
+}
+
+/// Three averages of `some`, and of `full` where the kernel tells it.
+fn pressure_rows(metrics: &KoordletMetrics, reading: &PressureReading, resource: &str, pressure: &Pressure) {
+    let is_full_supported = if pressure.full.is_some() { "true" } else { "false" };
+    let degrees = [("some", Some(&pressure.some)), ("full", pressure.full.as_ref())];
+    for (degree, stall) in degrees.into_iter().filter_map(|(degree, stall)| Some((degree, stall?))) {
+        let Stall { avg10, avg60, avg300, .. } = *stall;
+        for (precision, value) in [("avg10", avg10), ("avg60", avg60), ("avg300", avg300)] {
+            let pod: [&Arc<str>; 3] = [&reading.pod_uid, &reading.pod_name, &reading.pod_namespace];
+            let [uid, name, namespace] = pod.map(|text| &**text);
+            let psi = [resource, precision, degree, is_full_supported];
+            let [a, b, c, d] = psi;
+            match &reading.container {
+                Some((id, container)) => {
+                    let labels = [&**id, container, uid, name, namespace, a, b, c, d];
+                    metrics.set(Metric::ContainerPsi, &labels, value);
+                }
+                None => metrics.set(Metric::PodPsi, &[uid, name, namespace, a, b, c, d], value),
+            }
+        }
+    }
+}
+
+/// What the node offers beyond Kubernetes' own resources.
+pub(super) fn node(metrics: &KoordletMetrics, node: &Node) {
+    for (resource, unit) in NODE_RESOURCES {
+        if let Some(amount) = whole(&node.allocatable, resource) {
+            metrics.set(Metric::NodeResourceAllocatable, &[resource, unit], nearest(amount));
+        }
+    }
+}
+
+/// What containers ask for of those resources. Units are upstream's, which dashboards know: `integer` for every
+/// request and `byte` for every limit.
+pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod]) {
+    metrics.reset(Metric::ContainerRequests);
+    metrics.reset(Metric::ContainerLimits);
+    for pod in pods.iter().filter(|pod| pod.is_active()) {
+        for container in &pod.containers {
+            let Some(id) = &container.id else { continue };
+            let show = |metric: Metric, unit: &str, amounts: &ResourceList| {
+                for (resource, _) in NODE_RESOURCES {
+                    let Some(amount) = whole(amounts, resource) else { continue };
+                    let labels =
+                        [resource, unit, &*pod.id.uid, &pod.name, &pod.namespace, &**id, container.name.as_str()];
+                    metrics.set(metric, &labels, nearest(amount));
+                }
+            };
+            show(Metric::ContainerRequests, "integer", &container.requests);
+            show(Metric::ContainerLimits, "byte", &container.limits);
+        }
+    }
+}
+
+pub(super) fn store(metrics: &KoordletMetrics, stats: &Stats) {
+    let number = |count: usize| nearest(i64::try_from(count).unwrap_or(i64::MAX));
+    let wide = |count: u64| nearest(i64::try_from(count).unwrap_or(i64::MAX));
+    for (metric, value) in [
+        (Metric::StoreSeries, number(stats.series)),
+        (Metric::StoreChunks, number(stats.chunks)),
+        (Metric::StoreSamples, wide(stats.appended_total)),
+        (Metric::StoreBlocks, number(stats.blocks)),
+        (Metric::StoreBytes, wide(stats.blocks_bytes)),
+        (Metric::StoreOutOfOrder, wide(stats.out_of_order_total)),
+    ] {
+        metrics.set(metric, &[], value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use koord_kit::metrics::Format;
+
+    use super::*;
+    use crate::decide::sketch::pod;
+
+    fn seen() -> KoordletMetrics {
+        let metrics = KoordletMetrics::new("n1");
+        metrics.node_seen();
+        metrics
+    }
+
+    /// koordlet-observe#13.9.I1
+    #[test]
+    fn pressure_of_a_container() {
+        let text = "some avg10=1.00 avg60=2.00 avg300=3.00 total=4\n";
+        let full = format!("{text}full avg10=0.10 avg60=0.20 avg300=0.30 total=1\n");
+        let parse = |text: &str| Pressure::parse(text.as_bytes()).unwrap();
+        let reading = PressureReading {
+            pod_uid: "u".into(),
+            pod_name: "web".into(),
+            pod_namespace: "default".into(),
+            container: Some(("containerd://1".into(), "main".into())),
+            cpu: parse(text),
+            memory: parse(&full),
+            io: parse(&full),
+        };
+        let metrics = seen();
+        pressures(&metrics, &[reading]);
+        let page = metrics.external().render(Format::Prometheus);
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("koordlet_container_psi{")).collect();
+        assert_eq!(rows.len(), 15, "{page}");
+        let of = |resource: &str| {
+            let label = format!("psi_resource_type=\"{resource}\"");
+            rows.iter().filter(|row| row.contains(&label)).copied().collect::<Vec<&str>>()
+        };
+        assert_eq!((of("cpu").len(), of("mem").len(), of("io").len()), (3, 6, 6));
+        assert!(of("cpu").iter().all(|row| row.contains("cpu_full_supported=\"false\"")));
+        assert!(of("mem").iter().all(|row| row.contains("cpu_full_supported=\"true\"")));
+    }
+
+    /// koordlet-observe#13.9.I4
+    #[test]
+    fn requests_of_containers() {
+        let amounts = [("kubernetes.io/batch-cpu", "1500"), ("kubernetes.io/batch-memory", "1Gi")];
+        let batch = pod("batch").qos("BE").container("main", &amounts, &amounts).running().read();
+        let metrics = seen();
+        pods(&metrics, &[batch]);
+        let page = metrics.external().render(Format::Prometheus);
+        let rest = "pod_uid=\"batch\",pod_name=\"batch\",pod_namespace=\"default\",\
+                    container_id=\"containerd://batch-main\",container_name=\"main\"";
+        for (name, resource, unit, value) in [
+            ("requests", "kubernetes.io/batch-cpu", "integer", "1500.0"),
+            ("requests", "kubernetes.io/batch-memory", "integer", "1073741824.0"),
+            ("limits", "kubernetes.io/batch-cpu", "byte", "1500.0"),
+        ] {
+            let line = format!(
+                "koordlet_container_resource_{name}{{node=\"n1\",resource=\"{resource}\",unit=\"{unit}\",{rest}}} {value}"
+            );
+            assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
+        }
+        pods(&metrics, &[]);
+        assert!(!metrics.external().render(Format::Prometheus).contains("container_resource_requests{"));
+    }
+}
