@@ -39,6 +39,10 @@ impl NodeSketch {
     pub(crate) fn read(&self) -> Node {
         Node::read(&self.0)
     }
+
+    pub(crate) fn object(&self) -> &v1::Node {
+        &self.0
+    }
 }
 
 /// A Pod object in the making; its uid is its name. It runs, and so does every container added before
@@ -146,6 +150,10 @@ impl PodSketch {
 
     pub(crate) fn read(&self) -> Pod {
         Pod::read(&self.0)
+    }
+
+    pub(crate) fn object(&self) -> &v1::Pod {
+        &self.0
     }
 }
 
