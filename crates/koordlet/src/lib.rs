@@ -1,4 +1,6 @@
 //! koordlet, the node agent: what it observes, what it decides, what it applies.
 
+pub mod store;
+
 pub mod decide;
 pub mod state;
