@@ -1,6 +1,15 @@
 //! koordlet, the node agent: what it observes, what it decides, what it applies.
 
+// What is known and measured.
+pub mod state;
 pub mod store;
 
+// What follows from it.
 pub mod decide;
-pub mod state;
+pub mod predict;
+
+// What the cluster is told.
+pub mod report;
+
+#[cfg(test)]
+mod fake;

@@ -7,6 +7,7 @@
 pub mod checkpoint;
 pub mod files;
 pub mod histogram;
+pub mod measure;
 mod models;
 pub mod reclaimable;
 

@@ -71,6 +71,12 @@ impl PodSketch {
         self
     }
 
+    pub(crate) fn named(mut self, namespace: &str, name: &str) -> PodSketch {
+        self.0.metadata.namespace = Some(namespace.to_string());
+        self.0.metadata.name = Some(name.to_string());
+        self
+    }
+
     pub(crate) fn label(mut self, key: &str, value: &str) -> PodSketch {
         self.0.metadata.labels.get_or_insert_default().insert(key.to_string(), value.to_string());
         self

@@ -77,7 +77,10 @@ impl Predictor {
         }
         let updated = file.last_updated.as_deref().and_then(millis);
         // A model without a time is dropped by the next expiry unless it is trained before.
-        self.insert(key.into(), Model { updated_ms: updated.unwrap_or(i64::MIN), saved_ms: updated, ..model });
+        self.insert(
+            key.into(),
+            Model { updated_ms: updated.unwrap_or(i64::MIN), saved_ms: updated, ..model },
+        );
         Ok(Partly(faults))
     }
 
@@ -165,7 +168,8 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_starts_empty() {
-        let with = |cpu: &str| format!(r#"{{{cpu}"Memory":{{"bucketWeights":{{"3":10000}},"totalWeight":2}}}}"#);
+        let with =
+            |cpu: &str| format!(r#"{{{cpu}"Memory":{{"bucketWeights":{{"3":10000}},"totalWeight":2}}}}"#);
         // koordlet-observe#13.7.G13 koordlet-observe#13.7.G23
         for (name, cpu) in [
             ("no such bucket", r#""CPU":{"bucketWeights":{"158":1},"totalWeight":1},"#),

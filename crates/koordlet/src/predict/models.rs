@@ -80,10 +80,7 @@ impl Amount {
     }
 
     fn with(self, other: Amount, each: impl Fn(i64, i64) -> i64) -> Amount {
-        Amount {
-            cpu_milli: each(self.cpu_milli, other.cpu_milli),
-            memory: each(self.memory, other.memory),
-        }
+        Amount { cpu_milli: each(self.cpu_milli, other.cpu_milli), memory: each(self.memory, other.memory) }
     }
 }
 
@@ -230,8 +227,12 @@ impl Predictor {
             return Vec::new();
         }
         let oldest = now_ms.saturating_sub(self.settings.expiration_ms);
-        let gone: Vec<Arc<str>> =
-            self.models.iter().filter(|(_, model)| model.updated_ms < oldest).map(|(key, _)| key.clone()).collect();
+        let gone: Vec<Arc<str>> = self
+            .models
+            .iter()
+            .filter(|(_, model)| model.updated_ms < oldest)
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in &gone {
             self.models.remove(key);
         }

@@ -106,8 +106,8 @@ pub fn predict(
     let unreclaimable = by_class.unreclaimable(history, settings);
     let node = |name: &str| allocatable.ok_or_else(|| format!("failed to get {name} result for node is nil"));
     let pod_result = node(POD_PREDICTOR).map(|node| by_pod.result(node));
-    let class_result = node(PRIORITY_PREDICTOR)
-        .and_then(|node| Ok(within(node, by_class.request, unreclaimable.clone()?)));
+    let class_result =
+        node(PRIORITY_PREDICTOR).and_then(|node| Ok(within(node, by_class.request, unreclaimable.clone()?)));
     Prediction {
         reclaimable: Outcome::of("result", pod_result, class_result, Amount::min),
         peak: Outcome::of("peak", Ok(by_pod.peak()), unreclaimable, Amount::max),

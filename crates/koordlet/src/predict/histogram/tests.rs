@@ -22,22 +22,14 @@ fn milli(histogram: &Histogram, part: f64) -> i64 {
 fn buckets_of_values() {
     assert_eq!((Shape::cpu().buckets(), Shape::memory().buckets()), (158, 205));
     // koordlet-observe#13.7.G1
-    for (cores, want) in
-        [(0.0, 0), (0.01, 0), (0.025, 1), (1.0, 22), (4.1, 45), (64.0, 99), (5000.0, 157)]
-    {
+    for (cores, want) in [(0.0, 0), (0.01, 0), (0.025, 1), (1.0, 22), (4.1, 45), (64.0, 99), (5000.0, 157)] {
         assert_eq!(Shape::cpu().bucket(cores), want, "{cores}");
     }
     // koordlet-observe#13.7.G17
     for (cores, want) in [(-1.0, 0), (1024.0, 156)] {
         assert_eq!(Shape::cpu().bucket(cores), want, "{cores}");
     }
-    for (bytes, want) in [
-        (5_i64 << 20, 1),
-        (1 << 30, 49),
-        (10 << 30, 95),
-        (1 << 41, 203),
-        (1 << 50, 204),
-    ] {
+    for (bytes, want) in [(5_i64 << 20, 1), (1 << 30, 49), (10 << 30, 95), (1 << 41, 203), (1 << 50, 204)] {
         assert_eq!(Shape::memory().bucket(nearest(bytes)), want, "{bytes}");
     }
 }

@@ -55,13 +55,7 @@ fn knowing(safety_margin_percent: i64, peaks: &[(&'static str, Amount)]) -> Know
     Known { settings, peaks: peaks.iter().copied().collect() }
 }
 
-fn system(
-    margin: i64,
-    sys: Amount,
-    prod: Amount,
-    none: Amount,
-    pods: &[(&'static str, Amount)],
-) -> Known {
+fn system(margin: i64, sys: Amount, prod: Amount, none: Amount, pods: &[(&'static str, Amount)]) -> Known {
     let mut all = vec![(SYSTEM, sys), ("__node-koord-prod__", prod), ("__node-__", none)];
     all.extend(pods);
     knowing(margin, &all)
