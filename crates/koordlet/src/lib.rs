@@ -1,15 +1,28 @@
 //! koordlet, the node agent: what it observes, what it decides, what it applies.
 
+// What is known and measured.
+pub mod collect;
+pub mod state;
 pub mod store;
 
+// What follows from it.
 pub mod decide;
-pub mod state;
+pub mod predict;
 
+// What is done to the node, and told of it.
 pub mod act;
 pub mod apply;
 pub mod audit;
 pub mod evict;
 pub mod metrics;
+
+// What the cluster is told.
+pub mod report;
+
+// The process.
+pub mod flags;
+pub mod run;
 pub mod serve;
 
-pub mod flags;
+#[cfg(test)]
+mod fake;

@@ -7,6 +7,13 @@
 
 mod snapshot;
 
+pub mod kubelet;
+pub mod pleg;
+pub mod pods;
+
+pub mod claims;
+pub mod watch;
+
 pub use snapshot::{Hardware, MetricPolicy, NodeState, PodState, Snapshot, Synced};
 
 use std::sync::Arc;

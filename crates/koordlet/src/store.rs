@@ -173,7 +173,9 @@ impl Store {
         let mut store = Store::new(limits);
         if let Some(path) = &limits.path {
             let oldest_ms = now_ms.saturating_sub(store.retention_ms);
-            disk::read(path, Window { start_ms: oldest_ms, end_ms: i64::MAX }, |key, page| store.restore(key, page));
+            disk::read(path, Window { start_ms: oldest_ms, end_ms: i64::MAX }, |key, page| {
+                store.restore(key, page)
+            });
             store.disk = Disk::open(path, limits.disk_retention, limits.disk_bytes);
         }
         store
@@ -225,7 +227,8 @@ impl Store {
     /// Stores a batch, all of it or nothing, and empties it. `now_ms` is the clock.
     pub fn commit(&mut self, now_ms: i64, batch: &mut Batch) -> Result<(), AppendError> {
         self.follow_clock(now_ms);
-        let checked = batch.samples.iter().try_for_each(|(id, at_ms, value)| self.check(now_ms, *id, *at_ms, *value));
+        let checked =
+            batch.samples.iter().try_for_each(|(id, at_ms, value)| self.check(now_ms, *id, *at_ms, *value));
         if let Err(fault) = checked {
             batch.samples.clear();
             return Err(AppendError(fault));
@@ -377,7 +380,8 @@ impl Store {
                 return;
             }
             let slot = self.by_key.get(&key);
-            let in_memory_ms = slot.and_then(|slot| self.at(*slot).chain.oldest_ms(&self.pool)).unwrap_or(i64::MAX);
+            let in_memory_ms =
+                slot.and_then(|slot| self.at(*slot).chain.oldest_ms(&self.pool)).unwrap_or(i64::MAX);
             points.points.extend(page.samples().filter(|(at, _)| window.has(*at) && *at < in_memory_ms));
         });
     }

@@ -19,6 +19,7 @@ pub mod pressure;
 pub mod block;
 pub mod cpu_info;
 pub mod kubelet;
+pub mod pod_watch;
 pub mod process;
 pub mod stat;
 pub mod system;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::crd::device::DeviceInfo;
@@ -37,7 +37,8 @@ wire! {
         pub report_interval_seconds: Option<i64>,
         /// Windows of the percentiles.
         pub node_aggregate_policy: Option<AggregatePolicy>,
-        /// What counts as used memory.
+        /// What counts as used memory. A word that we do not know counts as absent.
+        #[serde(deserialize_with = "known_policy")]
         pub node_memory_collect_policy: Option<NodeMemoryCollectPolicy>,
     }
 
@@ -136,6 +137,13 @@ pub enum NodeMemoryCollectPolicy {
     UsageWithHotPageCache,
     UsageWithoutPageCache,
     UsageWithPageCache,
+}
+
+fn known_policy<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<NodeMemoryCollectPolicy>, D::Error> {
+    let word = Option::<String>::deserialize(deserializer)?;
+    Ok(word.and_then(|word| serde_json::from_value(Value::String(word)).ok()))
 }
 
 open_enum! {

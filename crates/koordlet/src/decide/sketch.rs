@@ -39,6 +39,10 @@ impl NodeSketch {
     pub(crate) fn read(&self) -> Node {
         Node::read(&self.0)
     }
+
+    pub(crate) fn object(&self) -> &v1::Node {
+        &self.0
+    }
 }
 
 /// A Pod object in the making; its uid is its name. It runs, and so does every container added before
@@ -64,6 +68,12 @@ impl PodSketch {
 
     fn status(mut self, edit: impl FnOnce(&mut v1::PodStatus)) -> PodSketch {
         edit(self.0.status.get_or_insert_default());
+        self
+    }
+
+    pub(crate) fn named(mut self, namespace: &str, name: &str) -> PodSketch {
+        self.0.metadata.namespace = Some(namespace.to_string());
+        self.0.metadata.name = Some(name.to_string());
         self
     }
 
@@ -146,6 +156,10 @@ impl PodSketch {
 
     pub(crate) fn read(&self) -> Pod {
         Pod::read(&self.0)
+    }
+
+    pub(crate) fn object(&self) -> &v1::Pod {
+        &self.0
     }
 }
 

@@ -9,7 +9,7 @@ use koord_kit::events::{Flavour, recorder};
 use koord_kit::http::{Check, Health, serve};
 use koord_kit::metrics::{ClientMetrics, KitMetrics};
 use koord_linux::cgroup::{Cgroups, Driver, Version};
-use koord_linux::handle::raise_file_limit;
+use koord_linux::handle::raise_open_files;
 use koord_linux::root::Root;
 use koord_linux::stat::page_bytes;
 use koord_linux::{error, kubelet};
@@ -100,7 +100,9 @@ pub async fn start(options: Options, cluster: kube::Config) -> Result<Running, S
     let mut client = client_options(&options);
     client.metrics = Some(ClientMetrics::new(metrics.internal()));
     let client = koord_kit::client::client(cluster, &client)?;
-    raise_file_limit();
+    if let Err(error) = raise_open_files() {
+        tracing::warn!(error = &error as &dyn std::error::Error, "the limit of open files stays as it is");
+    }
     let version = Version::detect(&options.root).map_err(StartError::Cgroups)?;
     let driver = driver(&client, &options, version).await;
     tracing::info!(?version, ?driver, node = options.node_name, "starting");
@@ -163,7 +165,8 @@ impl Base {
             store: Store::open(&limits(options), now_ms),
             predictor: predictor(options),
             checkpoints: crate::predict::files::Files::new(&options.prediction.checkpoint_dir),
-            prediction: options.prediction.clone(),
+            training_interval: options.prediction.training_interval,
+            is_measuring: options.collect.is_on(),
             collectors: Collectors::new(&options.root, self.cgroups.clone(), collect_settings(options)),
             state,
             act: Act::new(self.setting(events)),
@@ -302,14 +305,19 @@ fn limits(options: &Options) -> Limits {
 fn predictor(options: &Options) -> crate::predict::Predictor {
     let prediction = &options.prediction;
     crate::predict::Predictor::new(crate::predict::Settings {
-        cold_start: prediction.cold_start,
-        margin_percent: prediction.margin_percent,
-        memory_half_life: prediction.memory_half_life,
-        cpu_half_life: prediction.cpu_half_life,
-        expiration: prediction.model_expiration,
-        checkpoint_interval: prediction.checkpoint_interval,
-        checkpoints_per_step: prediction.checkpoints_per_step,
+        cold_start_ms: millis(prediction.cold_start),
+        safety_margin_percent: i64::from(prediction.margin_percent),
+        memory_half_life_ms: millis(prediction.memory_half_life),
+        cpu_half_life_ms: millis(prediction.cpu_half_life),
+        training_interval_ms: millis(prediction.training_interval),
+        expiration_ms: millis(prediction.model_expiration),
+        checkpoint_interval_ms: millis(prediction.checkpoint_interval),
+        checkpoints_max: prediction.checkpoints_per_step,
     })
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn collect_settings(options: &Options) -> collect::Settings {

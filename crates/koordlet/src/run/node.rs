@@ -19,7 +19,6 @@ use crate::act::{Act, Evictor, Ground, Hands};
 use crate::apply::Applier;
 use crate::collect::{Collectors, MemoryPolicy, Moment};
 use crate::decide::snapshot::Pod;
-use crate::flags::PredictionOptions;
 use crate::metrics::KoordletMetrics;
 use crate::predict::files::Files;
 use crate::predict::Predictor;
@@ -53,6 +52,7 @@ pub struct Brain {
     evictor: Box<dyn Evictor>,
     checkpoints: Files,
     training_interval: Duration,
+    is_measuring: bool,
     /// Those of the newest snapshot, by uid.
     pods: Vec<Pod>,
     seen: Editions,
@@ -67,7 +67,9 @@ pub struct Parts {
     pub store: Store,
     pub predictor: Predictor,
     pub checkpoints: Files,
-    pub prediction: PredictionOptions,
+    pub training_interval: Duration,
+    /// Nothing is measured, and nothing is done, when the flags ask for more than one look a second.
+    pub is_measuring: bool,
     pub collectors: Collectors,
     pub state: State,
     pub act: Act,
@@ -175,7 +177,8 @@ impl Brain {
             applier: parts.applier,
             evictor: parts.evictor,
             checkpoints: parts.checkpoints,
-            training_interval: parts.prediction.training_interval,
+            training_interval: parts.training_interval,
+            is_measuring: parts.is_measuring,
             pods: Vec::new(),
             seen: Editions::default(),
             shown: Shown::default(),
@@ -220,6 +223,9 @@ impl Brain {
             self.metrics.node_seen();
         }
         let mut missing: Vec<String> = snapshot.missing().into_iter().map(str::to_owned).collect();
+        if !self.is_measuring {
+            missing.push("a --collect-res-used-interval of one second at least".to_owned());
+        }
         if missing.is_empty() {
             self.collectors.pass(now, &mut self.store);
             self.store.tend(now.unix_ms);

@@ -113,6 +113,17 @@ impl NodeState {
         }
     }
 
+    /// How events name the node.
+    pub fn reference(&self) -> v1::ObjectReference {
+        v1::ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            ..v1::ObjectReference::default()
+        }
+    }
+
     /// Allocatable before amplification; what the annotation leaves out counts as none.
     pub fn raw_allocatable(&self) -> ResourceList {
         match read::<RawAllocatable>(self.annotations.as_ref()) {

@@ -327,7 +327,8 @@ mod tests {
     fn filled(samples: &[(i64, f64)]) -> (Page, usize) {
         let mut page = Page::EMPTY;
         let mut cursor = page.begin(unit_of(samples), samples[0].0, samples[0].1);
-        let pushed = samples[1..].iter().take_while(|(at, value)| page.push(&mut cursor, *at, *value).is_ok());
+        let pushed =
+            samples[1..].iter().take_while(|(at, value)| page.push(&mut cursor, *at, *value).is_ok());
         let count = 1 + pushed.count();
         (page, count)
     }

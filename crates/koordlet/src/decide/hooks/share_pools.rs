@@ -1,11 +1,13 @@
-//! CPUs that pods share: what LS pods may use, and what BE pods may. Spec: koordlet-enforce 15.2, last part.
+//! CPUs that pods share: what LS pods may use, and what BE pods may. Spec: koordlet-observe 8.3, koordlet-enforce 15.2.
+
+use std::collections::BTreeMap;
 
 use koord_api::annotation::node_topology::CpuSharedPool;
 use koord_api::cpuset::CpuSet;
 use koord_api::qos::Qos;
-use std::collections::BTreeMap;
+use koord_api::topology::CpuTopology;
 
-use crate::decide::snapshot::{Layout, Pod};
+use crate::decide::snapshot::Pod;
 
 /// The pools by socket and NUMA node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,22 +16,30 @@ pub struct SharePools {
     pub be: Vec<CpuSharedPool>,
 }
 
-/// Whether a pod's CPUs are ours to give, so that kubelet's own choice for it does not count.
-pub fn is_managed(pod: &Pod) -> bool {
-    matches!(pod.qos, Some(Qos::Ls | Qos::Be)) || pod.is_pinned()
+/// CPUs that are not shared, whoever asks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Withheld {
+    /// Those that kubelet's static manager gave to pods that are not ours.
+    pub kubelet: CpuSet,
+    /// Those kept for things that are no pods, or for pods of class SYSTEM alone.
+    pub node: CpuSet,
 }
 
-/// The pools of a node. `kubelet` has the CPUs that kubelet's static manager gave to pods, by uid.
+/// Whether a pod's CPUs are ours to give, so that kubelet's own choice for it does not count.
+pub fn is_managed(pod: &Pod) -> bool {
+    matches!(pod.qos, Some(Qos::Ls | Qos::Be)) || !pod.pinned_cpus().is_empty()
+}
+
+/// The pools of a node. `pods` are those that have not ended.
 ///
-/// LSE pods have their CPUs for themselves; LSR pods share theirs with BE pods.
-pub fn share_pools(layout: &Layout, pods: &[Pod], kubelet: &BTreeMap<String, CpuSet>) -> SharePools {
-    let mut open = layout.open_cpus();
-    if layout.is_kubelet_static {
-        let ours = |uid: &str| pods.iter().any(|pod| *pod.id.uid == *uid && is_managed(pod));
-        for cpus in kubelet.iter().filter(|(uid, _)| !ours(uid)).map(|(_, cpus)| cpus) {
-            open = &open - cpus;
-        }
-    }
+/// LSE pods have their CPUs for themselves; LSR pods share theirs with BE pods. A NUMA node whose last CPU went to pods
+/// has no pool; one whose last CPU the node withholds has an empty one.
+pub fn share_pools<'p>(
+    topology: &CpuTopology,
+    withheld: &Withheld,
+    pods: impl IntoIterator<Item = &'p Pod>,
+) -> SharePools {
+    let open = topology.all() - &withheld.kubelet;
     let (mut ls, mut be) = (open.clone(), open);
     for pod in pods {
         let pinned = pod.pinned_cpus();
@@ -38,13 +48,18 @@ pub fn share_pools(layout: &Layout, pods: &[Pod], kubelet: &BTreeMap<String, Cpu
             be = &be - &pinned;
         }
     }
-    SharePools { ls: by_node(layout, &ls), be: by_node(layout, &be) }
+    let pools = |cpus: &CpuSet| by_node(topology, cpus, &withheld.node);
+    SharePools { ls: pools(&ls), be: pools(&be) }
 }
 
-fn by_node(layout: &Layout, cpus: &CpuSet) -> Vec<CpuSharedPool> {
+fn by_node(topology: &CpuTopology, cpus: &CpuSet, withheld: &CpuSet) -> Vec<CpuSharedPool> {
     let mut pools: BTreeMap<(u32, u32), CpuSet> = BTreeMap::new();
-    for cpu in layout.topology.cpus().iter().filter(|cpu| cpus.contains(cpu.id)) {
-        pools.entry((cpu.socket, cpu.node)).or_default().insert(cpu.id);
+    for (node, members) in topology.nodes() {
+        let own = members & cpus;
+        let socket = own.first().and_then(|cpu| topology.get(cpu)).map(|cpu| cpu.socket);
+        if let Some(socket) = socket {
+            pools.insert((socket, node), &own - withheld);
+        }
     }
     // The kernel numbers sockets and nodes far below the limit of the wire.
     let number = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
@@ -69,44 +84,59 @@ mod tests {
 
     #[test]
     fn who_shares_what() {
-        let mut layout = Layout {
-            topology: cpus(16, |c| c / 2, |c| c / 8),
-            reserved: "0".parse().unwrap(),
-            system: "15".parse().unwrap(),
-            is_system_exclusive: true,
-            ..Layout::default()
-        };
+        let topology = cpus(16, |c| c / 2, |c| c / 8);
         let pods = [
             pod("lse").qos("LSE").pinned("1-2").read(),
             pod("lsr").qos("LSR").pinned("8-9").read(),
             pod("ls").qos("LS").read(),
         ];
-        let kubelet = [("other", "3"), ("ls", "4"), ("lsr", "10")]
-            .map(|(uid, cpus)| (uid.to_string(), cpus.parse().unwrap()))
-            .into();
-        let pools = share_pools(&layout, &pods, &kubelet);
+        let node: CpuSet = "0,15".parse().unwrap();
+        let mut withheld = Withheld { kubelet: CpuSet::new(), node };
+        let pools = share_pools(&topology, &withheld, &pods);
         assert_eq!((texts(&pools.ls), texts(&pools.be)), (vec!["3-7", "10-14"], vec!["3-7", "8-14"]));
-        layout.is_kubelet_static = true;
-        let pools = share_pools(&layout, &pods, &kubelet);
+        withheld.kubelet = "3".parse().unwrap();
+        let pools = share_pools(&topology, &withheld, &pods);
         assert_eq!((texts(&pools.ls), texts(&pools.be)), (vec!["4-7", "10-14"], vec!["4-7", "8-14"]));
+        withheld.node = "0-7".parse().unwrap();
+        let pools = share_pools(&topology, &withheld, &pods);
+        assert_eq!(texts(&pools.ls), ["", "10-15"], "withheld by the node: an empty pool");
+        withheld.kubelet = "0-7".parse().unwrap();
+        let pools = share_pools(&topology, &withheld, &pods);
+        assert_eq!(texts(&pools.ls), ["10-15"], "taken by pods: no pool");
+    }
+
+    #[test]
+    fn whose_cpus_are_ours() {
+        for (name, pod, want) in [
+            ("LS", pod("a").qos("LS"), true),
+            ("BE", pod("a").qos("BE"), true),
+            ("pinned", pod("a").qos("LSR").pinned("1"), true),
+            ("LSR without CPUs", pod("a").qos("LSR"), false),
+            ("CPUs that make no sense", pod("a").qos("LSE").pinned("x"), false),
+            ("nothing", pod("a"), false),
+        ] {
+            assert_eq!(is_managed(&pod.read()), want, "{name}");
+        }
     }
 
     proptest! {
         /// LS pods never meet a pinned CPU, and share nothing that BE pods could not use.
         #[test]
         fn pools_nest(lse in 0_u32..16, lsr in 0_u32..16, reserved in 0_u32..16) {
-            let reserved = (0..reserved).collect();
-            let layout = Layout { topology: cpus(16, |c| c, |c| c / 8), reserved, ..Layout::default() };
+            let withheld = Withheld { node: (0..reserved).collect(), ..Withheld::default() };
             let pods = [
                 pod("lse").qos("LSE").pinned(&lse.to_string()).read(),
                 pod("lsr").qos("LSR").pinned(&lsr.to_string()).read(),
             ];
-            let pools = share_pools(&layout, &pods, &BTreeMap::new());
-            let join = |pools: &[CpuSharedPool]| texts(pools).join(",").parse::<CpuSet>().unwrap();
+            let pools = share_pools(&cpus(16, |c| c, |c| c / 8), &withheld, &pods);
+            let join = |pools: &[CpuSharedPool]| {
+                let texts = texts(pools).into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>();
+                texts.join(",").parse::<CpuSet>().unwrap()
+            };
             let (ls, be) = (join(&pools.ls), join(&pools.be));
             prop_assert!(ls.is_subset(&be));
             prop_assert!(!ls.contains(lse) && !ls.contains(lsr) && !be.contains(lse));
-            prop_assert!(be.is_disjoint(&layout.reserved));
+            prop_assert!(be.is_disjoint(&withheld.node));
         }
     }
 }

@@ -1,0 +1,253 @@
+//! Carrying reports to the API server: at the interval that the object asks for, never faster than a limit of our own.
+//!
+//! Spec: koordlet-observe 7.2, steps 1 and 11.
+
+use std::time::Duration;
+
+use koord_api::crd::node_metric::{NodeMetric, NodeMetricStatus};
+use koord_kit::client::limit::TokenBucket;
+use kube::api::{Api, PostParams};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Report;
+use crate::state::State;
+
+/// Reports per second over time, and at once.
+const QPS: f64 = 0.1;
+const BURST: f64 = 2.0;
+/// Attempts of one report when others change the object meanwhile, and the wait before the second.
+const ATTEMPTS_MAX: u32 = 4;
+const CONFLICT_WAIT: Duration = Duration::from_millis(10);
+const CONFLICT_FACTOR: u32 = 5;
+
+/// A request for a report, answered where the series store lives.
+#[derive(Debug)]
+pub struct Ask {
+    pub reply: oneshot::Sender<Report>,
+}
+
+/// What became of a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Written,
+    /// The object is not there, or was not seen yet.
+    NoObject,
+    Failed(String),
+}
+
+/// Why a report was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error("updating status is limited qps={QPS} burst={BURST}")]
+    Limited,
+    #[error("NodeMetric {name} was changed by others {ATTEMPTS_MAX} times in a row")]
+    Contended { name: String },
+    #[error("cannot write the status of NodeMetric {name}")]
+    Api { name: String, source: kube::Error },
+}
+
+/// Writes the status of one NodeMetric.
+pub struct Writer {
+    api: Api<NodeMetric>,
+    name: String,
+    limit: TokenBucket,
+    started: Instant,
+    /// The version that the last answer had; the state's may be older.
+    version: Option<String>,
+}
+
+impl Writer {
+    pub fn new(client: kube::Client, name: &str) -> Writer {
+        let limit = TokenBucket::new(QPS, BURST, Duration::ZERO);
+        Writer { api: Api::all(client), name: name.to_owned(), limit, started: Instant::now(), version: None }
+    }
+
+    /// Replaces the status. False when the object does not exist.
+    pub async fn write(&mut self, status: &NodeMetricStatus) -> Result<bool, WriteError> {
+        let failed = |source| WriteError::Api { name: self.name.clone(), source };
+        let mut wait = CONFLICT_WAIT;
+        for _ in 0..ATTEMPTS_MAX {
+            if !self.limit.try_take(self.started.elapsed()) {
+                return Err(WriteError::Limited);
+            }
+            let version = match self.version.take() {
+                Some(version) => version,
+                None => match self.api.get_metadata_opt(&self.name).await.map_err(failed)? {
+                    Some(object) => object.metadata.resource_version.unwrap_or_default(),
+                    None => return Ok(false),
+                },
+            };
+            let mut object = NodeMetric { status: Some(status.clone()), ..NodeMetric::default() };
+            object.metadata.name = Some(self.name.clone());
+            object.metadata.resource_version = Some(version);
+            match self.api.replace_status(&self.name, &PostParams::default(), &object).await {
+                Ok(stored) => {
+                    self.version = stored.metadata.resource_version;
+                    return Ok(true);
+                }
+                Err(kube::Error::Api(refusal)) if refusal.code == 404 => return Ok(false),
+                Err(kube::Error::Api(refusal)) if refusal.code == 409 => {
+                    tokio::time::sleep(wait).await;
+                    wait *= CONFLICT_FACTOR;
+                }
+                Err(source) => return Err(failed(source)),
+            }
+        }
+        Err(WriteError::Contended { name: self.name.clone() })
+    }
+}
+
+/// Reports until told to stop. `asks` leads to whoever can measure; `observe` hears of every round.
+pub async fn run(
+    state: State,
+    mut writer: Writer,
+    asks: mpsc::Sender<Ask>,
+    observe: impl Fn(&Outcome),
+    stop: CancellationToken,
+) {
+    loop {
+        let seconds = state.load().metric_policy.report_interval_seconds;
+        let interval = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(interval) => {}
+        }
+        let outcome = tokio::select! {
+            () = stop.cancelled() => return,
+            outcome = round(&state, &mut writer, &asks) => outcome,
+        };
+        observe(&outcome);
+    }
+}
+
+async fn round(state: &State, writer: &mut Writer, asks: &mpsc::Sender<Ask>) -> Outcome {
+    if !state.load().synced.metric {
+        tracing::warn!(node = writer.name, "node metric has not initialized, nothing is reported");
+        return Outcome::NoObject;
+    }
+    let (reply, answer) = oneshot::channel();
+    let asked = asks.send(Ask { reply }).await.is_ok();
+    let Some(report) = (if asked { answer.await.ok() } else { None }) else {
+        return Outcome::Failed("nobody measures".to_owned());
+    };
+    tell(&report);
+    match writer.write(&report.status).await {
+        Ok(true) => {
+            tracing::debug!(pods = report.status.pods_metric.len(), "node metric reported");
+            Outcome::Written
+        }
+        Ok(false) => {
+            tracing::warn!(node = writer.name, "there is no NodeMetric of this node, nothing is reported");
+            Outcome::NoObject
+        }
+        Err(error) => {
+            let chain = koord_kit::log::chain(&error);
+            tracing::warn!(node = writer.name, error = chain, "node metric was not reported");
+            Outcome::Failed(chain)
+        }
+    }
+}
+
+fn tell(report: &Report) {
+    if !report.left_out.is_empty() {
+        tracing::debug!(pods = ?report.left_out, "pods without samples are left out of the node metric");
+    }
+    for refusal in &report.prediction.refused {
+        tracing::warn!("{refusal}");
+    }
+    if let Err(error) = &report.prediction.reclaimable.total {
+        tracing::debug!(error, "what prod pods will not need is not known");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::fake::{FakeApi, refused};
+    use crate::predict::reclaimable::Prediction;
+    use crate::state::{Snapshot, Synced};
+    use serde_json::json;
+
+    const PUT: &str = "PUT /apis/slo.koordinator.sh/v1alpha1/nodemetrics/n1/status";
+
+    fn metric(version: &str) -> serde_json::Value {
+        json!({
+            "apiVersion": "slo.koordinator.sh/v1alpha1",
+            "kind": "NodeMetric",
+            "metadata": { "name": "n1", "resourceVersion": version },
+        })
+    }
+
+    fn puts(api: &FakeApi) -> usize {
+        api.lines().iter().filter(|line| line.starts_with(PUT)).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_are_limited() {
+        let api = FakeApi::default();
+        let client = api.client(|_| (200, metric("7")));
+        let mut writer = Writer::new(client, "n1");
+        let status = NodeMetricStatus::default();
+        assert!(writer.write(&status).await.unwrap());
+        assert!(writer.write(&status).await.unwrap());
+        // koordlet-observe#13.5.E11
+        let error = writer.write(&status).await.unwrap_err();
+        assert_eq!(error.to_string(), "updating status is limited qps=0.1 burst=2");
+        assert_eq!(puts(&api), 2);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(writer.write(&status).await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn conflicts_are_retried_within_the_limit() {
+        // koordlet-observe#13.5.E28
+        let api = FakeApi::default();
+        let client = api.client(|seen| match seen.line.starts_with("PUT") {
+            true => refused(409, "the object has been modified"),
+            false => (200, metric("7")),
+        });
+        let mut writer = Writer::new(client, "n1");
+        let error = writer.write(&NodeMetricStatus::default()).await.unwrap_err();
+        assert_eq!(error.to_string(), "updating status is limited qps=0.1 burst=2");
+        assert_eq!(puts(&api), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_missing_is_not_made() {
+        // koordlet-observe#13.5.E10
+        let api = FakeApi::default();
+        let mut writer = Writer::new(api.client(|_| refused(404, "not found")), "n1");
+        assert!(!writer.write(&NodeMetricStatus::default()).await.unwrap());
+        assert_eq!(puts(&api), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_comes_after_one_interval_and_once_the_object_was_seen() {
+        let api = FakeApi::default();
+        let writer = Writer::new(api.client(|_| (200, metric("7"))), "n1");
+        let state = State::new(Snapshot::default());
+        let (asks, mut asked) = mpsc::channel::<Ask>(1);
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        let stop = CancellationToken::new();
+        let heard = outcomes.clone();
+        let observe = move |outcome: &Outcome| heard.lock().unwrap().push(outcome.clone());
+        let task = tokio::spawn(run(state.clone(), writer, asks, observe, stop.clone()));
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        // koordlet-observe#13.5.E21
+        assert_eq!(*outcomes.lock().unwrap(), [Outcome::NoObject]);
+        assert!(api.lines().is_empty());
+        state.update(|snapshot| snapshot.synced = Synced { metric: true, ..Synced::default() });
+        let ask = asked.recv().await.unwrap();
+        let status = NodeMetricStatus::default();
+        let report = Report { status, prediction: Prediction::default(), left_out: Vec::new() };
+        ask.reply.send(report).unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(outcomes.lock().unwrap()[1], Outcome::Written);
+        stop.cancel();
+        task.await.unwrap();
+    }
+}

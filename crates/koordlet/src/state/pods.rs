@@ -1,0 +1,269 @@
+//! The pods of the node, as the kubelet tells them. Spec: koordlet-observe 3.4, parts Sync and Loop.
+//!
+//! Not the API server's pods: static pods have uids of kubelet's own there, and those name the cgroups.
+//! [`PodBook`] judges an answer and keeps little; [`PodSync`] asks at the right times.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1;
+use koord_kit::client::limit::TokenBucket;
+use koord_kit::events::{EventType, Note, Recorder};
+use koord_linux::cgroup::Driver;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::kubelet::{Kubelet, KubeletError};
+use super::{PodState, State};
+
+/// A kubelet that just started tells no pods for a while. So many empty answers in a row are believed.
+const EMPTIES_BELIEVED: u32 = 3;
+/// Syncs that news of pods may cause: per second over time, and at once.
+const NEWS_PER_SECOND: f64 = 5.0;
+const NEWS_BURST: f64 = 10.0;
+/// Failures in a row after which users are told.
+const FAILURES_TOLD: u32 = 6;
+
+/// Why an answer is no list of pods.
+#[derive(Debug, thiserror::Error)]
+pub enum PodListError {
+    /// Upstream's text.
+    #[error("parse kubelet pod list failed, err: {0}")]
+    Json(serde_json::Error),
+}
+
+/// What an answer means.
+#[derive(Clone, Debug)]
+pub enum Told {
+    Pods(Arc<[Arc<PodState>]>),
+    /// No pods, which is not believed yet.
+    Nothing,
+}
+
+/// Remembers what each pod's JSON meant, so that only pods that changed are read.
+#[derive(Debug)]
+pub struct PodBook {
+    driver: Driver,
+    /// By the hash and length of the JSON. The hash has a secret, so nobody can make two that collide.
+    known: HashMap<(u64, usize), Arc<PodState>>,
+    hasher: RandomState,
+    /// Answers without pods in a row.
+    empties: u32,
+}
+
+#[derive(Deserialize)]
+struct PodList<'b> {
+    #[serde(borrow, default)]
+    items: Option<Vec<&'b RawValue>>,
+}
+
+impl PodBook {
+    pub fn new(driver: Driver) -> PodBook {
+        PodBook { driver, known: HashMap::new(), hasher: RandomState::new(), empties: 0 }
+    }
+
+    /// Reads an answer of `/pods/`. A pod that cannot be read is left out, with a word.
+    pub fn read(&mut self, body: &[u8]) -> Result<Told, PodListError> {
+        let list: PodList<'_> = serde_json::from_slice(body).map_err(PodListError::Json)?;
+        let items = list.items.unwrap_or_default();
+        if items.is_empty() {
+            self.empties = self.empties.saturating_add(1);
+            // Differs: upstream never believes that the last pod has left.
+            if self.empties < EMPTIES_BELIEVED {
+                return Ok(Told::Nothing);
+            }
+        } else {
+            self.empties = 0;
+        }
+        let mut known = HashMap::with_capacity(items.len());
+        let mut pods = Vec::with_capacity(items.len());
+        for item in items {
+            let json = item.get();
+            let mark = (self.hasher.hash_one(json), json.len());
+            let pod = match self.known.get(&mark) {
+                Some(pod) => pod.clone(),
+                None => match serde_json::from_str::<v1::Pod>(json) {
+                    Ok(object) => self.shared(PodState::read(&object, self.driver)),
+                    Err(error) => {
+                        tracing::warn!(%error, "a pod of the kubelet cannot be read and is left out");
+                        continue;
+                    }
+                },
+            };
+            known.insert(mark, pod.clone());
+            pods.push(pod);
+        }
+        self.known = known;
+        pods.sort_by(|a, b| a.uid().cmp(b.uid()));
+        pods.dedup_by(|a, b| a.uid() == b.uid());
+        Ok(Told::Pods(pods.into()))
+    }
+
+    /// The same pod as before where only things changed that nobody looks at.
+    fn shared(&self, pod: PodState) -> Arc<PodState> {
+        let before = self.known.values().find(|known| **known == pod);
+        before.cloned().unwrap_or_else(|| Arc::new(pod))
+    }
+}
+
+/// Keeps the pods of the state up to date.
+pub struct PodSync {
+    pub state: State,
+    pub kubelet: Kubelet,
+    pub book: PodBook,
+    /// `kubelet-sync-interval`
+    pub interval: Duration,
+    /// Told when a pod's cgroup appeared; one wish at a time is remembered.
+    pub news: Arc<Notify>,
+    /// Tells users when the kubelet does not answer for long.
+    pub recorder: Option<Recorder>,
+}
+
+impl PodSync {
+    /// Asks once the Node is known, then in turn, and at once when a pod appears.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let started = Instant::now();
+        let mut limit = TokenBucket::new(NEWS_PER_SECOND, NEWS_BURST, Duration::ZERO);
+        let mut failures = 0_u32;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = self.state.wait_for(|snapshot| snapshot.node.is_some()) => {}
+        }
+        loop {
+            let result = tokio::select! {
+                () = stop.cancelled() => return,
+                result = self.sync() => result,
+            };
+            match result {
+                Ok(()) => failures = 0,
+                Err(error) => {
+                    failures = failures.saturating_add(1);
+                    self.tell(&error, failures);
+                }
+            }
+            let timer = tokio::time::sleep(self.interval);
+            tokio::pin!(timer);
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = &mut timer => break,
+                    () = self.news.notified() => {
+                        if limit.try_take(started.elapsed()) {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// One question and what follows.
+    pub async fn sync(&mut self) -> Result<(), SyncError> {
+        let body = self.kubelet.pods().await?;
+        let Told::Pods(pods) = self.book.read(&body)? else {
+            tracing::debug!("the kubelet tells no pods, those known are kept");
+            return Ok(());
+        };
+        self.state.update(|snapshot| {
+            snapshot.pods = pods;
+            snapshot.synced.pods = true;
+            snapshot.editions.pods += 1;
+        });
+        Ok(())
+    }
+
+    fn tell(&self, error: &SyncError, failures: u32) {
+        let error = koord_kit::log::chain(error);
+        if failures != 1 && failures != FAILURES_TOLD {
+            tracing::debug!(error, failures, "pods were not heard of");
+            return;
+        }
+        tracing::warn!(error, failures, "pods were not heard of, those known are kept");
+        let (Some(recorder), Some(node)) = (&self.recorder, &self.state.load().node) else { return };
+        if failures == FAILURES_TOLD {
+            recorder.event(Note {
+                regarding: node.reference(),
+                related: None,
+                kind: EventType::Warning,
+                reason: "KubeletUnreachable".to_owned(),
+                action: "SyncPods".to_owned(),
+                text: format!("koordlet did not hear of the node's pods {failures} times in a row: {error}"),
+            });
+        }
+    }
+}
+
+/// Why pods were not heard of.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    #[error(transparent)]
+    Kubelet(#[from] KubeletError),
+    #[error(transparent)]
+    List(#[from] PodListError),
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(uid: &str, phase: &str) -> Value {
+        json!({ "metadata": { "name": uid, "namespace": "shop", "uid": uid }, "spec": { "containers": [] },
+                "status": { "phase": phase, "qosClass": "Burstable" } })
+    }
+
+    fn read(book: &mut PodBook, pods: &[Value]) -> Option<Arc<[Arc<PodState>]>> {
+        match book.read(json!({ "kind": "PodList", "items": pods }).to_string().as_bytes()).unwrap() {
+            Told::Pods(pods) => Some(pods),
+            Told::Nothing => None,
+        }
+    }
+
+    fn uids(pods: &[Arc<PodState>]) -> Vec<&str> {
+        pods.iter().map(|pod| pod.uid().as_ref()).collect()
+    }
+
+    #[test]
+    fn pods_stand_in_order_and_keep_their_identity() {
+        let mut book = PodBook::new(Driver::Systemd);
+        let first = read(&mut book, &[pod("b", "Running"), pod("a-1", "Pending")]).unwrap();
+        assert_eq!(uids(&first), ["a-1", "b"]);
+        let dir = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_1.slice";
+        assert_eq!(first[0].dir.as_str(), dir);
+        let second = read(&mut book, &[pod("a-1", "Running"), pod("b", "Running")]).unwrap();
+        assert!(Arc::ptr_eq(&first[1], &second[1]), "what did not change is not read again");
+        assert_ne!(first[0], second[0]);
+        let mut touched = pod("b", "Running");
+        touched["metadata"]["resourceVersion"] = json!("7");
+        let third = read(&mut book, &[touched, pod("c", "Failed")]).unwrap();
+        assert_eq!(uids(&third), ["b", "c"]);
+        assert!(Arc::ptr_eq(&third[0], &second[1]), "nobody looks at the version");
+        assert!(third[1].is_finished && book.known.len() == 2);
+    }
+
+    #[test]
+    fn an_empty_answer_is_believed_the_third_time() {
+        let mut book = PodBook::new(Driver::Cgroupfs);
+        assert!(read(&mut book, &[pod("a", "Running")]).is_some());
+        assert!(read(&mut book, &[]).is_none() && read(&mut book, &[]).is_none());
+        assert!(read(&mut book, &[pod("a", "Running")]).is_some());
+        assert!(read(&mut book, &[]).is_none() && read(&mut book, &[]).is_none());
+        assert_eq!(read(&mut book, &[]).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_broken_pod_costs_only_itself() {
+        let mut book = PodBook::new(Driver::Systemd);
+        let broken = json!({ "metadata": 7 });
+        assert_eq!(uids(&read(&mut book, &[broken, pod("a", "Running")]).unwrap()), ["a"]);
+        let error = book.read(b"{").unwrap_err().to_string();
+        assert!(error.starts_with("parse kubelet pod list failed, err: "), "{error}");
+        assert!(matches!(book.read(br#"{"items":null}"#), Ok(Told::Nothing)));
+    }
+}
