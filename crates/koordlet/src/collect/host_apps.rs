@@ -131,7 +131,11 @@ impl Record {
     /// What it used, and its memory with page cache.
     fn run(&mut self, pass: &mut Pass<'_>) -> Option<(Usage, f64)> {
         let reading = self.group.read_patiently(pass.buffer, true)?;
-        let with_page_cache = memory_stat::usage(self.usage_file.read(pass.buffer).ok()?).ok()?;
+        let usage = self.usage_file.read(pass.buffer).ok().and_then(|content| memory_stat::usage(content).ok());
+        let Some(with_page_cache) = usage else {
+            self.group.patience.failed();
+            return None;
+        };
         let cores = self.group.rates(pass.now.instant, &reading).cores?;
         let usage = Usage { cores, bytes: bytes(reading.memory.used()) };
         let with_page_cache = bytes(with_page_cache);

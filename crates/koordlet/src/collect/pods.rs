@@ -182,7 +182,11 @@ impl Collector {
             sum.cores += usage.cores;
             sum.bytes += usage.bytes;
             let Some(numa) = &mut record.numa else { continue };
-            let Ok(content) = numa.read(pass.buffer) else { continue };
+            let Ok(content) = numa.read(pass.buffer) else {
+                // The pod is there and this is not: the kernel knows no NUMA nodes.
+                record.numa = None;
+                continue;
+            };
             if memory_stat::numa_pages(pass.cgroups.version(), content, &mut self.numa_scratch).is_ok() {
                 add_pages(&mut self.numa_sum, &self.numa_scratch);
             }
