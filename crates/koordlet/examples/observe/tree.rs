@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1;
+use koord_api::keys::pod::label::QOS_CLASS;
 use koord_linux::cgroup::Version;
 use serde_json::json;
 
@@ -159,7 +160,7 @@ fn object(shape: &Shape) -> Option<v1::Pod> {
     let containers = shape.containers.iter().enumerate();
     let object = json!({
         "metadata": {"name": format!("p{}", &shape.uid[..8]), "namespace": "default", "uid": shape.uid,
-            "labels": {"koordinator.sh/qosClass": if shape.is_best_effort { "BE" } else { "LS" }}},
+            "labels": {QOS_CLASS: if shape.is_best_effort { "BE" } else { "LS" }}},
         "spec": {"containers": containers.clone().map(|(at, _)| json!({"name": name(at)})).collect::<Vec<_>>()},
         "status": {
             "phase": "Running",
