@@ -56,7 +56,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn build(profile: &str) -> Result<PathBuf> {
-    exec(&mut cargo(&["build", "--quiet", "--profile", profile, "--package", "koordlet", "--example", "observe"]))?;
+    exec(&mut cargo(&[
+        "build",
+        "--quiet",
+        "--profile",
+        profile,
+        "--package",
+        "koordlet",
+        "--example",
+        "observe",
+    ]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let folder = if profile == "dev" { "debug" } else { profile };
     Ok(target.join(folder).join("examples/observe"))
@@ -74,10 +83,8 @@ fn case(report: &mut Report, program: &Path, version: &str, containers: usize, t
     std::thread::sleep(WARM_UP);
     let before = (cpu_exact(agent.pid())?, cpu_exact(reader.pid())?);
     std::thread::sleep(time);
-    let used = [
-        cpu_exact(agent.pid())?.saturating_sub(before.0),
-        cpu_exact(reader.pid())?.saturating_sub(before.1),
-    ];
+    let used =
+        [cpu_exact(agent.pid())?.saturating_sub(before.0), cpu_exact(reader.pid())?.saturating_sub(before.1)];
     let [ours, readers] = used.map(|used| used.as_secs_f64() / time.as_secs_f64());
     let ratio = ours / readers;
     report.figure(
@@ -87,7 +94,11 @@ fn case(report: &mut Report, program: &Path, version: &str, containers: usize, t
     );
     let resident = resident_mib(agent.pid())?;
     let bar = if containers <= 150 { 30.0 } else { 35.0 };
-    report.figure(&format!("resident {resident:.1} MiB with an hour of samples"), &format!("{bar} MiB"), resident <= bar);
+    report.figure(
+        &format!("resident {resident:.1} MiB with an hour of samples"),
+        &format!("{bar} MiB"),
+        resident <= bar,
+    );
     match trace::watch(agent.pid(), TRACED)? {
         Some(calls) => {
             report.figure(&format!("{} files opened in {TRACED:?}", calls.opens), "0", calls.opens == 0);
@@ -103,6 +114,10 @@ fn case(report: &mut Report, program: &Path, version: &str, containers: usize, t
 fn allocations(report: &mut Report) -> Result<()> {
     let words = ["test", "--quiet", "--package", "koordlet", "--test", "steady", "--", "--nocapture"];
     let is_met = exec(&mut cargo(&words)).is_ok();
-    report.figure("allocations and opens of a steady pass, by crates/koordlet/tests/steady.rs", "0 per sample", is_met);
+    report.figure(
+        "allocations and opens of a steady pass, by crates/koordlet/tests/steady.rs",
+        "0 per sample",
+        is_met,
+    );
     Ok(())
 }

@@ -34,7 +34,8 @@ fn child() {
     let tree = tree::Tree::make(dir.path(), version, 12).unwrap();
     let root = Root::host(dir.path());
     let cgroups = Arc::new(Cgroups::new(&root, version, Driver::Systemd));
-    let mut collectors = Collectors::new(&root, cgroups, Settings { node_info_interval: HOURS, ..Settings::default() });
+    let mut collectors =
+        Collectors::new(&root, cgroups, Settings { node_info_interval: HOURS, ..Settings::default() });
     let pods: Vec<Pod> = tree.pods.iter().map(Pod::read).collect();
     collectors.set_pods(&pods);
     collectors.set_applications(Some(&[]), MemoryPolicy::default());
@@ -51,9 +52,18 @@ fn child() {
 /// What changes seldom is read once here, since it is not part of every pass.
 const HOURS: Duration = Duration::from_secs(1_000_000);
 
-fn child_under(tool: &str, arguments: &[&str], version: Version, passes: u32) -> Option<std::process::Output> {
+fn child_under(
+    tool: &str,
+    arguments: &[&str],
+    version: Version,
+    passes: u32,
+) -> Option<std::process::Output> {
     let mut command = Command::new(tool);
-    command.args(arguments).arg(std::env::current_exe().unwrap()).args(["--exact", "child", "--test-threads=1"]);
+    command.args(arguments).arg(std::env::current_exe().unwrap()).args([
+        "--exact",
+        "child",
+        "--test-threads=1",
+    ]);
     command.env(PASSES, passes.to_string()).env(VERSION, format!("{version:?}"));
     match command.output() {
         Ok(output) if output.status.success() => Some(output),

@@ -44,7 +44,9 @@ fn count(log: &str) -> Calls {
         if line.starts_with("open") {
             calls.opens += 1;
         }
-        let Some(arguments) = line.strip_prefix("write(").or_else(|| line.strip_prefix("pwrite64(")) else { continue };
+        let Some(arguments) = line.strip_prefix("write(").or_else(|| line.strip_prefix("pwrite64(")) else {
+            continue;
+        };
         // The file stands as `3</path/of/it>`, the value as a quoted text.
         let parts = arguments.split_once('<').and_then(|(_, rest)| rest.split_once(">, "));
         let Some((path, value)) = parts.filter(|(path, _)| path.contains("/cgroup/")) else { continue };

@@ -28,9 +28,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["tree", dir, version, containers] => tree_role(Path::new(dir), version_of(version)?, containers.parse()?)?,
+        ["tree", dir, version, containers] => {
+            tree_role(Path::new(dir), version_of(version)?, containers.parse()?)?
+        }
         ["collect", dir, version] => collect_role(Path::new(dir), version_of(version)?)?,
-        ["collect", dir, version, passes] => passes_role(Path::new(dir), version_of(version)?, passes.parse()?)?,
+        ["collect", dir, version, passes] => {
+            passes_role(Path::new(dir), version_of(version)?, passes.parse()?)?
+        }
         ["read", dir] => read_role(Path::new(dir))?,
         _ => return Err("observe tree|collect|read DIR …".into()),
     }
@@ -74,7 +78,8 @@ fn collectors(dir: &Path, version: Version) -> io::Result<Collectors> {
     let root = Root::host(dir);
     let cgroups = Arc::new(Cgroups::new(&root, version, Driver::Systemd));
     let mut collectors = Collectors::new(&root, cgroups, Settings::default());
-    let objects: Vec<k8s_openapi::api::core::v1::Pod> = serde_json::from_slice(&fs::read(dir.join("pods.json"))?)?;
+    let objects: Vec<k8s_openapi::api::core::v1::Pod> =
+        serde_json::from_slice(&fs::read(dir.join("pods.json"))?)?;
     let pods: Vec<Pod> = objects.iter().map(Pod::read).collect();
     collectors.set_pods(&pods);
     collectors.set_applications(Some(&[]), MemoryPolicy::default());
@@ -105,7 +110,10 @@ fn passes_role(dir: &Path, version: Version, passes: u32) -> io::Result<()> {
     let mut store = Store::new(&Limits::default());
     let start = now();
     for pass in 0..passes {
-        let moment = Moment { unix_ms: start.unix_ms + i64::from(pass) * 1000, instant: start.instant + SECOND * pass };
+        let moment = Moment {
+            unix_ms: start.unix_ms + i64::from(pass) * 1000,
+            instant: start.instant + SECOND * pass,
+        };
         collectors.pass(moment, &mut store);
         store.tend(moment.unix_ms);
     }

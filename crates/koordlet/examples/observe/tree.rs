@@ -37,7 +37,8 @@ struct Shape {
 impl Tree {
     /// The directory should be empty.
     pub fn make(dir: &Path, version: Version, containers: usize) -> io::Result<Tree> {
-        let mut tree = Tree { dir: dir.to_owned(), version, pods: Vec::new(), files: Vec::new(), counters: Vec::new() };
+        let mut tree =
+            Tree { dir: dir.to_owned(), version, pods: Vec::new(), files: Vec::new(), counters: Vec::new() };
         tree.node()?;
         let mut made = 0;
         for number in 0.. {
@@ -75,7 +76,10 @@ impl Tree {
         let stat = format!("cpu  {BASE} 0 0 5 5 0 0 0 0 0\n{cpus}intr 5\n");
         let path = self.put("proc/stat", &stat)?;
         self.counters.push((path, BASE));
-        self.put("proc/meminfo", "MemTotal: 400000000 kB\nMemFree: 100000000 kB\nMemAvailable: 200000000 kB\n")?;
+        self.put(
+            "proc/meminfo",
+            "MemTotal: 400000000 kB\nMemFree: 100000000 kB\nMemAvailable: 200000000 kB\n",
+        )?;
         self.put("sys/devices/system/cpu/online", "0-103\n")?;
         for node in 0..2 {
             let list = format!("{}-{}\n", node * 52, node * 52 + 51);
@@ -115,14 +119,16 @@ impl Tree {
         if self.version == Version::V1 {
             let usage = self.put_group("cpuacct", dir, "cpuacct.usage", &format!("{BASE}\n"))?;
             self.counters.push((usage.clone(), BASE));
-            let stat = self.put_group("cpu", dir, "cpu.stat", &format!("{throttling}throttled_time 5000\n"))?;
+            let stat =
+                self.put_group("cpu", dir, "cpu.stat", &format!("{throttling}throttled_time 5000\n"))?;
             let memory = self.put_group("memory", dir, "memory.stat", &memory_v1())?;
             self.files.extend([usage, stat, memory]);
             self.put_group("cpu", dir, "cpu.cfs_quota_us", "-1\n")?;
             self.put_group("cpu", dir, "cpu.cfs_period_us", "100000\n")?;
             self.put_group("cpuset", dir, "cpuset.cpus", "0-103\n")?;
         } else {
-            let stat = format!("usage_usec {BASE}\nuser_usec 5\nsystem_usec 5\n{throttling}throttled_usec 5\n");
+            let stat =
+                format!("usage_usec {BASE}\nuser_usec 5\nsystem_usec 5\n{throttling}throttled_usec 5\n");
             let stat = self.put_group("", dir, "cpu.stat", &stat)?;
             self.counters.push((stat.clone(), BASE));
             let memory = self.put_group("", dir, "memory.stat", &memory_v2())?;
@@ -177,8 +183,23 @@ fn object(shape: &Shape) -> Option<v1::Pod> {
 /// As long as a real one.
 fn memory_v1() -> String {
     let keys = [
-        "cache", "rss", "rss_huge", "shmem", "mapped_file", "dirty", "writeback", "swap", "pgpgin", "pgpgout", "pgfault",
-        "pgmajfault", "inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable",
+        "cache",
+        "rss",
+        "rss_huge",
+        "shmem",
+        "mapped_file",
+        "dirty",
+        "writeback",
+        "swap",
+        "pgpgin",
+        "pgpgout",
+        "pgfault",
+        "pgmajfault",
+        "inactive_anon",
+        "active_anon",
+        "inactive_file",
+        "active_file",
+        "unevictable",
     ];
     let own = keys.iter().map(|key| format!("{key} 40960000\n"));
     let limit = ["hierarchical_memory_limit 9223372036854771712\n".to_owned()];
@@ -187,13 +208,54 @@ fn memory_v1() -> String {
 
 fn memory_v2() -> String {
     let keys = [
-        "anon", "file", "kernel", "kernel_stack", "pagetables", "sec_pagetables", "percpu", "sock", "vmalloc", "shmem",
-        "zswap", "zswapped", "file_mapped", "file_dirty", "file_writeback", "swapcached", "anon_thp", "file_thp",
-        "shmem_thp", "inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable", "slab_reclaimable",
-        "slab_unreclaimable", "slab", "workingset_refault_anon", "workingset_refault_file", "workingset_activate_anon",
-        "workingset_activate_file", "workingset_restore_anon", "workingset_restore_file", "workingset_nodereclaim",
-        "pgscan", "pgsteal", "pgscan_kswapd", "pgscan_direct", "pgsteal_kswapd", "pgsteal_direct", "pgfault",
-        "pgmajfault", "pgrefill", "pgactivate", "pgdeactivate", "pglazyfree", "pglazyfreed", "thp_fault_alloc",
+        "anon",
+        "file",
+        "kernel",
+        "kernel_stack",
+        "pagetables",
+        "sec_pagetables",
+        "percpu",
+        "sock",
+        "vmalloc",
+        "shmem",
+        "zswap",
+        "zswapped",
+        "file_mapped",
+        "file_dirty",
+        "file_writeback",
+        "swapcached",
+        "anon_thp",
+        "file_thp",
+        "shmem_thp",
+        "inactive_anon",
+        "active_anon",
+        "inactive_file",
+        "active_file",
+        "unevictable",
+        "slab_reclaimable",
+        "slab_unreclaimable",
+        "slab",
+        "workingset_refault_anon",
+        "workingset_refault_file",
+        "workingset_activate_anon",
+        "workingset_activate_file",
+        "workingset_restore_anon",
+        "workingset_restore_file",
+        "workingset_nodereclaim",
+        "pgscan",
+        "pgsteal",
+        "pgscan_kswapd",
+        "pgscan_direct",
+        "pgsteal_kswapd",
+        "pgsteal_direct",
+        "pgfault",
+        "pgmajfault",
+        "pgrefill",
+        "pgactivate",
+        "pgdeactivate",
+        "pglazyfree",
+        "pglazyfreed",
+        "thp_fault_alloc",
         "thp_collapse_alloc",
     ];
     keys.iter().map(|key| format!("{key} 40960000\n")).collect()

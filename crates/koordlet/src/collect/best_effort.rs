@@ -149,7 +149,9 @@ impl Collector {
     pub(super) fn opens(&self) -> u64 {
         let containers = self.containers.iter().flat_map(|(_, handles)| handles);
         let files = self.files.iter().flat_map(|files| {
-            [Some(&files.usage), Some(&files.quota), files.period.as_ref(), Some(&files.cpus)].into_iter().flatten()
+            [Some(&files.usage), Some(&files.quota), files.period.as_ref(), Some(&files.cpus)]
+                .into_iter()
+                .flatten()
         });
         containers.chain(files).map(|handle| u64::from(handle.opens())).sum()
     }

@@ -134,7 +134,10 @@ impl PodRecord {
             self.containers.drain(..).map(|record| (Arc::clone(&record.id), record)).collect();
         for (container, id) in ids {
             let record = known.remove(id).or_else(|| {
-                let parsed: ContainerId = id.parse().inspect_err(|error| tracing::warn!(%error, "odd container")).ok()?;
+                let parsed = id
+                    .parse::<ContainerId>()
+                    .inspect_err(|error| tracing::warn!(%error, "odd container"))
+                    .ok()?;
                 let dir = cgroups.container_dir(self.pod.group.dir(), &parsed);
                 Record::new(cgroups, dir, Arc::clone(id), &container.name)
             });
@@ -164,9 +167,8 @@ impl Collector {
         self.batch_request_milli = 0;
         for pod in pods {
             self.batch_request_milli = self.batch_request_milli.saturating_add(batch_request_milli(pod));
-            let is_moved = |record: &PodRecord| {
-                *record.pod.group.dir() != cgroups.pod_dir(pod.id.kube_qos, &pod.id.uid)
-            };
+            let is_moved =
+                |record: &PodRecord| *record.pod.group.dir() != cgroups.pod_dir(pod.id.kube_qos, &pod.id.uid);
             let record = known.remove(&pod.id.uid).filter(|record| !is_moved(record));
             let Some(mut record) = record.or_else(|| PodRecord::new(cgroups, pod)) else { continue };
             record.follow(cgroups, pod);

@@ -34,7 +34,13 @@ impl Chain {
     }
 
     /// Adds a sample at its place in time; where there is one already, that stays. False when the pool is exhausted.
-    pub(super) fn add(&mut self, pool: &mut Pool, scratch: &mut Vec<(i64, f64)>, at_ms: i64, value: f64) -> bool {
+    pub(super) fn add(
+        &mut self,
+        pool: &mut Pool,
+        scratch: &mut Vec<(i64, f64)>,
+        at_ms: i64,
+        value: f64,
+    ) -> bool {
         if self.newest.is_some_and(|(newest_ms, _)| at_ms <= newest_ms) {
             return self.insert(pool, scratch, at_ms, value);
         }
