@@ -1,12 +1,8 @@
 //! koordlet, the node agent: what it observes, what it decides, what it applies.
 
-<<<<<<< HEAD
 // What is known and measured.
 pub mod collect;
 pub mod state;
-=======
-pub mod collect;
->>>>>>> kobs
 pub mod store;
 
 // What follows from it.
