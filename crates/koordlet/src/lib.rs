@@ -1,4 +1,5 @@
 //! koordlet, the node agent: what it observes, what it decides, what it applies.
 
 pub mod decide;
+pub mod devices;
 pub mod state;
