@@ -43,6 +43,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "koord-api",
             "koord-engine",
             "koord-kit",
+            "koord-linux",
             "koord-manager",
             "koord-testkit",
             "koord-sandbox",

@@ -9,6 +9,7 @@ mod health;
 mod publish;
 mod report;
 mod samples;
+mod series;
 mod thread;
 mod xpu;
 
@@ -17,6 +18,7 @@ pub use health::{Ailment, Marks, XIDS_OF_APPLICATIONS};
 pub use publish::{Publisher, publish, run};
 pub use report::{Report, report};
 pub use samples::{Samples, Subject};
+pub use series::GpuCollector;
 pub use thread::{Devices, start};
 pub use xpu::{Link, Status, Topology, Xpu, XpuError, read_dir};
 
