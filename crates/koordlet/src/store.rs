@@ -372,13 +372,18 @@ impl Store {
         if window.start_ms >= newest_ms.saturating_sub(self.retention_ms) {
             return;
         }
+        // Pages that got a late sample may have been saved twice.
+        let mut given: BTreeMap<Key, i64> = BTreeMap::new();
         disk::read(disk.path(), window, |key, page| {
             if !selector.matches(&key) {
                 return;
             }
             let slot = self.by_key.get(&key);
             let in_memory_ms = slot.and_then(|slot| self.at(*slot).chain.oldest_ms(&self.pool)).unwrap_or(i64::MAX);
-            points.points.extend(page.samples().filter(|(at, _)| window.has(*at) && *at < in_memory_ms));
+            let given_ms = given.entry(key).or_insert(i64::MIN);
+            let wanted = |(at, _): &(i64, f64)| window.has(*at) && *at < in_memory_ms && *at > *given_ms;
+            points.points.extend(page.samples().filter(wanted));
+            *given_ms = page.last_ms.max(*given_ms);
         });
     }
 
