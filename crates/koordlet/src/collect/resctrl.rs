@@ -2,19 +2,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use koord_linux::cpu_info::CpuInfo;
 use koord_linux::resctrl::{Resctrl, Usage};
 use koord_linux::root::Root;
 
-use crate::store::{AppendError, Batch, Id, Kind, Store};
+use super::Pass;
+use super::every::Every;
+use super::facts::Facts;
+use crate::store::{Id, Kind};
 
 // Differs: upstream leaves out LSE, which has a group of its own on some nodes.
 const GROUPS: [&str; 4] = ["LSE", "LSR", "LS", "BE"];
+/// Makers whose counters are known.
+const VENDORS: [&str; 2] = ["GenuineIntel", "AuthenticAMD"];
 
 /// What is measured of one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Measure {
+pub enum ResctrlMeasure {
     /// Bytes of cache now.
     Occupancy,
     /// Bytes that went to memory of the same NUMA node, ever growing.
@@ -23,64 +29,70 @@ pub enum Measure {
     TotalBandwidth,
 }
 
-impl Measure {
-    /// The value of the bandwidth property and label; occupancy has none.
+impl ResctrlMeasure {
+    /// The value of the property and of the label for bandwidth; occupancy has none.
     pub fn bandwidth_type(self) -> Option<&'static str> {
         match self {
-            Measure::Occupancy => None,
-            Measure::LocalBandwidth => Some("mbm_local_bytes"),
-            Measure::TotalBandwidth => Some("mbm_total_bytes"),
+            ResctrlMeasure::Occupancy => None,
+            ResctrlMeasure::LocalBandwidth => Some("mbm_local_bytes"),
+            ResctrlMeasure::TotalBandwidth => Some("mbm_total_bytes"),
         }
     }
 }
 
 /// One value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
+pub struct ResctrlReading {
     pub group: &'static str,
     pub cache: u32,
-    pub measure: Measure,
+    pub measure: ResctrlMeasure,
     pub value: f64,
 }
 
-/// Whether the CPU can be asked.
-pub fn is_supported(cpu: &CpuInfo) -> bool {
-    cpu.can_monitor() && ["GenuineIntel", "AuthenticAMD"].contains(&cpu.vendor.as_str())
-}
-
-/// The collector of the node's thread.
-pub struct ResctrlCollector {
+pub(super) struct Collector {
+    every: Every,
     resctrl: Resctrl,
-    series: HashMap<(&'static str, u32, Measure), Id>,
-    batch: Batch,
+    series: HashMap<(&'static str, u32, ResctrlMeasure), Id>,
+    readings: Vec<ResctrlReading>,
 }
 
-impl ResctrlCollector {
-    pub fn new(root: &Root) -> ResctrlCollector {
-        ResctrlCollector { resctrl: Resctrl::new(root), series: HashMap::new(), batch: Batch::default() }
+impl Collector {
+    pub(super) fn new(root: &Root, interval: Duration) -> Collector {
+        Collector {
+            every: Every::new(interval),
+            resctrl: Resctrl::new(root),
+            series: HashMap::new(),
+            readings: Vec::new(),
+        }
     }
 
-    /// One round, for the store and, by what is returned, for the metrics. A group that is missing or cannot tell is
-    /// left out; without the file system there is nothing.
-    pub fn collect(&mut self, store: &mut Store, now_ms: i64) -> Result<Vec<Sample>, AppendError> {
-        let samples = self.read();
-        for sample in &samples {
-            let id = self.series.entry((sample.group, sample.cache, sample.measure)).or_default();
-            let id = store.place(id, || {
-                let (group, cache): (Arc<str>, Arc<str>) =
-                    (sample.group.into(), sample.cache.to_string().into());
-                match sample.measure.bandwidth_type() {
+    /// A group that is missing or cannot tell is left out; without the file system, or on another CPU, there is nothing.
+    pub(super) fn run(&mut self, pass: &mut Pass<'_>, facts: &Facts) {
+        let is_supported = facts.cpu.as_ref().is_some_and(|cpu| is_supported(&cpu.info));
+        if !is_supported || !self.every.is_due(pass.now.instant) {
+            return;
+        }
+        self.readings = self.read();
+        for reading in &self.readings {
+            let id = self.series.entry((reading.group, reading.cache, reading.measure)).or_default();
+            let id = pass.store.place(id, || {
+                let group: Arc<str> = reading.group.into();
+                let cache: Arc<str> = reading.cache.to_string().into();
+                match reading.measure.bandwidth_type() {
                     None => Kind::ResctrlResourceLlc.of([&group, &cache]),
                     Some(kind) => Kind::ResctrlResourceMb.of([&group, &cache, &kind.into()]),
                 }
             });
-            self.batch.add(id, now_ms, sample.value);
+            pass.batch.add(id, pass.now.unix_ms, reading.value);
         }
-        store.commit(now_ms, &mut self.batch)?;
-        Ok(samples)
+        pass.commit("resctrlCollector");
     }
 
-    fn read(&self) -> Vec<Sample> {
+    pub(super) fn readings(&self) -> &[ResctrlReading] {
+        &self.readings
+    }
+
+    fn read(&self) -> Vec<ResctrlReading> {
         if self.resctrl.schemata("").is_err() {
             return Vec::new();
         }
@@ -92,16 +104,20 @@ impl ResctrlCollector {
     }
 }
 
-fn of_cache(group: &'static str, usage: Usage) -> impl Iterator<Item = Sample> {
+fn is_supported(cpu: &CpuInfo) -> bool {
+    cpu.can_monitor() && VENDORS.contains(&cpu.vendor.as_str())
+}
+
+fn of_cache(group: &'static str, usage: Usage) -> impl Iterator<Item = ResctrlReading> {
     let values = [
-        (Measure::Occupancy, usage.llc_bytes),
-        (Measure::LocalBandwidth, usage.local_bytes),
-        (Measure::TotalBandwidth, usage.total_bytes),
+        (ResctrlMeasure::Occupancy, usage.llc_bytes),
+        (ResctrlMeasure::LocalBandwidth, usage.local_bytes),
+        (ResctrlMeasure::TotalBandwidth, usage.total_bytes),
     ];
-    let sample = move |(measure, value): (Measure, Option<u64>)| {
-        Some(Sample { group, cache: usage.cache, measure, value: as_f64(value?) })
+    let reading = move |(measure, value): (ResctrlMeasure, Option<u64>)| {
+        Some(ResctrlReading { group, cache: usage.cache, measure, value: as_f64(value?) })
     };
-    values.into_iter().filter_map(sample)
+    values.into_iter().filter_map(reading)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counters stay exact for months and near after that")]
@@ -112,9 +128,17 @@ fn as_f64(count: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::time::Instant;
 
+    use koord_linux::cgroup::{Cgroups, Driver, Version};
+    use koord_linux::handle::Buffer;
+
+    use super::super::facts::CpuFacts;
+    use super::super::Moment;
     use super::*;
-    use crate::store::{Aggregate, Limits, Window};
+    use crate::store::{Aggregate, Batch, Key, Limits, Store, Window};
+
+    const FLAGS: &str = "cqm_llc cqm_occup_llc cqm_mbm_total cqm_mbm_local";
 
     fn put(root: &Root, path: &str, content: &str) {
         let path = root.resctrl().join(path);
@@ -122,28 +146,55 @@ mod tests {
         fs::write(path, content).unwrap();
     }
 
+    fn cpu(root: &Root, vendor: &str, flags: &str) -> CpuInfo {
+        fs::create_dir_all(&root.proc).unwrap();
+        let content = format!("vendor_id\t: {vendor}\nflags\t\t: {flags}\n");
+        fs::write(root.proc.join("cpuinfo"), content).unwrap();
+        CpuInfo::read(root)
+    }
+
     #[test]
     fn groups_that_tell_are_stored_and_others_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::host(dir.path());
-        let mut collector = ResctrlCollector::new(&root);
-        let mut store = Store::new(&Limits::default());
+        let cpu = CpuFacts::new(cpu(&root, "GenuineIntel", FLAGS), Vec::new());
+        let facts = Facts { cpu: Some(Arc::new(cpu)), ..Facts::default() };
+        let cgroups = Cgroups::new(&root, Version::V2, Driver::Cgroupfs);
+        let (mut store, mut batch, mut buffer) =
+            (Store::new(&Limits::default()), Batch::default(), Buffer::default());
+        let mut collector = Collector::new(&root, Duration::from_secs(10));
+        let start = Instant::now();
+        let mut run = |collector: &mut Collector, facts: &Facts, store: &mut Store, seconds: u64| {
+            let now = Moment {
+                unix_ms: i64::try_from(seconds * 1000).unwrap(),
+                instant: start + Duration::from_secs(seconds),
+            };
+            let (batch, buffer) = (&mut batch, &mut buffer);
+            let mut pass = Pass { now, cgroups: &cgroups, store, batch, buffer, has_page_cache: false };
+            collector.run(&mut pass, facts);
+        };
         put(&root, "BE/mon_data/mon_L3_00/llc_occupancy", "1024\n");
-        assert_eq!(collector.collect(&mut store, 1000).unwrap(), [], "not before schemata can be read");
+        run(&mut collector, &facts, &mut store, 1);
+        assert_eq!(collector.readings(), [], "not before schemata can be read");
         put(&root, "schemata", "L3:0=fff;1=fff\nMB:0=100;1=100\n");
         put(&root, "BE/mon_data/mon_L3_00/mbm_local_bytes", "Unavailable\n");
         put(&root, "BE/mon_data/mon_L3_00/mbm_total_bytes", "77\n");
         put(&root, "BE/mon_data/mon_L3_01/llc_occupancy", "Error\n");
         put(&root, "LSE/mon_data/mon_L3_00/llc_occupancy", "4096\n");
         put(&root, "other/mon_data/mon_L3_00/llc_occupancy", "1\n");
-        let sample = |group, cache, measure, value| Sample { group, cache, measure, value };
+        run(&mut collector, &facts, &mut store, 5);
+        assert_eq!(collector.readings(), [], "not before the interval has passed");
+        run(&mut collector, &Facts::default(), &mut store, 11);
+        assert_eq!(collector.readings(), [], "not before the CPU is known");
+        run(&mut collector, &facts, &mut store, 11);
+        let reading = |group, measure, value| ResctrlReading { group, cache: 0, measure, value };
         let want = [
-            sample("LSE", 0, Measure::Occupancy, 4096.0),
-            sample("BE", 0, Measure::Occupancy, 1024.0),
-            sample("BE", 0, Measure::TotalBandwidth, 77.0),
+            reading("LSE", ResctrlMeasure::Occupancy, 4096.0),
+            reading("BE", ResctrlMeasure::Occupancy, 1024.0),
+            reading("BE", ResctrlMeasure::TotalBandwidth, 77.0),
         ];
-        assert_eq!(collector.collect(&mut store, 11_000).unwrap(), want);
-        let last = |key: crate::store::Key| {
+        assert_eq!(collector.readings(), want);
+        let last = |key: Key| {
             let points = store.query(&key.into(), Window { start_ms: 0, end_ms: 20_000 });
             points.value(Aggregate::Last).unwrap()
         };
@@ -156,16 +207,13 @@ mod tests {
     fn watching_needs_no_flags_of_allocation() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::host(dir.path());
-        fs::create_dir_all(&root.proc).unwrap();
         for (vendor, flags, want) in [
-            ("GenuineIntel", "cqm_llc cqm_occup_llc cqm_mbm_total cqm_mbm_local", true),
-            ("AuthenticAMD", "cqm_llc cqm_occup_llc cqm_mbm_total cqm_mbm_local cat_l3 mba", true),
-            ("GenuineIntel", "cqm_llc cqm_occup_llc cqm_mbm_total", false),
-            ("ARM", "cqm_llc cqm_occup_llc cqm_mbm_total cqm_mbm_local", false),
+            ("GenuineIntel", FLAGS.to_owned(), true),
+            ("AuthenticAMD", format!("{FLAGS} cat_l3 mba"), true),
+            ("GenuineIntel", "cqm_llc cqm_occup_llc cqm_mbm_total".to_owned(), false),
+            ("ARM", FLAGS.to_owned(), false),
         ] {
-            let content = format!("vendor_id\t: {vendor}\nflags\t\t: {flags}\n");
-            fs::write(root.proc.join("cpuinfo"), content).unwrap();
-            assert_eq!(is_supported(&CpuInfo::read(&root)), want, "{vendor} {flags}");
+            assert_eq!(is_supported(&cpu(&root, vendor, &flags)), want, "{vendor} {flags}");
         }
     }
 }
