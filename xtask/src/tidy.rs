@@ -48,6 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "koord-testkit",
             "koord-sandbox",
             "koord-scheduler",
+            "koordlet",
         ],
     ),
     ("xtask", &["koord-api", "koord-engine", "koord-kit", "koord-testkit", "koord-sandbox"]),
