@@ -2,6 +2,7 @@
 
 // What is known and measured.
 pub mod collect;
+pub mod devices;
 pub mod state;
 pub mod store;
 
