@@ -15,7 +15,7 @@ use crate::sandbox::{Place, Running};
 
 mod peer;
 
-use peer::Manager;
+use peer::{Koordlet, Manager};
 pub(crate) use peer::Scheduler;
 
 /// Why a pod is where it is, or nowhere; why a node lends what it lends
@@ -29,6 +29,9 @@ struct Explain {
     /// Where the manager serves metrics [default: that of the sandbox that runs, else http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", global = true)]
     manager: Option<String>,
+    /// Where the node's koordlet serves metrics, to be asked about the node's CPU budget of this second
+    #[arg(long, value_name = "URL", global = true)]
+    koordlet: Option<String>,
     /// The folder of the sandbox, as for `koord sandbox`
     #[arg(long, value_name = "DIR", global = true)]
     dir: Option<PathBuf>,
@@ -121,7 +124,7 @@ impl Explain {
                 Command::Pod { pod } => asked.pod(pod, self.output).await,
                 Command::Reservation { name } => asked.scheduler?.reservation(name, self.output).await,
                 Command::Pending => asked.scheduler?.pending(self.output).await,
-                Command::Node { name } => asked.manager?.node(name, self.output).await,
+                Command::Node { name } => asked.node(name, self.koordlet.as_deref(), self.output).await,
             }
         })?;
         match writeln!(io::stdout(), "{}", answer.trim_end()) {
@@ -168,6 +171,29 @@ struct Asked {
 }
 
 impl Asked {
+    /// What the manager says, and what the node's own agent says where it is named.
+    async fn node(self, name: &str, koordlet: Option<&str>, format: Format) -> Result<String> {
+        let lends = async { self.manager?.node(name, format).await };
+        let Some(url) = koordlet else { return lends.await };
+        let koordlet = Koordlet::at(url)?;
+        let (lends, budget) = tokio::join!(lends, koordlet.node(name, format));
+        match format {
+            Format::Text => match (lends, budget) {
+                (Ok(lends), Ok(budget)) => Ok(format!("{}\n{budget}", lends.trim_end())),
+                (Ok(lends), Err(error)) => {
+                    Ok(format!("{}\nBest-effort CPU now: not known: {}", lends.trim_end(), in_one_line(&error)))
+                }
+                (Err(error), Ok(budget)) => Ok(format!("Lends: not known: {}\n{budget}", in_one_line(&error))),
+                (Err(error), Err(_)) => Err(error),
+            },
+            Format::Json => Ok(serde_json::to_string_pretty(&json!({
+                "node": name,
+                "lends": lends.ok().and_then(|text| serde_json::from_str::<Value>(&text).ok()),
+                "koordlet": budget.ok().and_then(|text| serde_json::from_str::<Value>(&text).ok()),
+            }))?),
+        }
+    }
+
     /// Both know a part of a pod's story.
     async fn pod(self, pod: &PodKey, format: Format) -> Result<String> {
         let PodKey { namespace, name } = pod;

@@ -34,6 +34,12 @@ pub(crate) const ROLES: &[Role] = &[
         about: "Reclaims unused capacity, tells agents their strategies, keeps quota trees, admits pods",
         run: |words| koord_manager::run::main(words, crate::command::VERSION),
     },
+    Role {
+        name: "koordlet",
+        programs: &["koordlet"],
+        about: "Watches a node, protects its important pods and lends the rest of it to best-effort ones",
+        run: |words| koordlet::run::main(words, crate::command::VERSION),
+    },
 ];
 
 /// The role that `program` (the first word, with or without a path) asks for.

@@ -71,6 +71,8 @@ pub struct KubeletOptions {
     pub read_only_port: u16,
     /// None trusts any certificate.
     pub ca_file: Option<PathBuf>,
+    /// Certificate and key to show in place of the API client's credentials.
+    pub client_files: Option<(PathBuf, PathBuf)>,
     pub is_config_queried: bool,
     pub has_task_ids: bool,
 }
@@ -387,8 +389,23 @@ impl Reader<'_> {
             is_insecure,
             read_only_port: self.number("kubelet-read-only-port"),
             ca_file: (!ca_file.as_os_str().is_empty()).then_some(ca_file),
+            client_files: self.client_files(),
             is_config_queried: !is_disabled && !is_insecure,
             has_task_ids: self.values.bool("enable-pod-taskids"),
+        }
+    }
+
+    /// Both or neither.
+    fn client_files(&mut self) -> Option<(PathBuf, PathBuf)> {
+        let (certificate, key) = (self.path("kubelet-client-certificate"), self.path("kubelet-client-key"));
+        let is_given = |path: &PathBuf| !path.as_os_str().is_empty();
+        match (is_given(&certificate), is_given(&key)) {
+            (true, true) => Some((certificate, key)),
+            (false, false) => None,
+            _ => {
+                self.wrong.push("kubelet-client-certificate and kubelet-client-key are needed both".to_owned());
+                None
+            }
         }
     }
 

@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod report;
 
 // The process.
+pub mod explain;
 pub mod flags;
 pub mod run;
 pub mod serve;

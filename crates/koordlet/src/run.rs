@@ -6,6 +6,7 @@
 mod assemble;
 mod node;
 mod show;
+mod talk;
 mod training;
 
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! The HTTP pages: metrics, audit records, health. Spec: koordlet-observe 1.6.
+//! The HTTP pages: metrics, audit records, explanations, health. Spec: koordlet-observe 1.6.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,6 +9,7 @@ use koord_kit::http::{Answer, Health, Router, text, with_type};
 use koord_kit::metrics::{Format, Metrics};
 
 use crate::audit::{Auditor, Form, Query};
+use crate::explain::{self, Explainer};
 use crate::metrics::KoordletMetrics;
 
 /// The header that a page of records ends with.
@@ -20,6 +21,7 @@ pub struct Pages {
     pub metrics: KoordletMetrics,
     /// None when the gate of the page is off.
     pub events: Option<Auditor>,
+    pub explainer: Explainer,
 }
 
 impl Pages {
@@ -32,6 +34,8 @@ impl Pages {
             })
             .page("/internal-metrics", move |request| std::future::ready(page(&request, &[&internal])))
             .page("/external-metrics", move |request| std::future::ready(page(&request, &[&external])));
+        let explainer = self.explainer;
+        router = router.page(explain::ROOT, move |request| std::future::ready(explainer.answer(&request)));
         if let Some(auditor) = self.events {
             router = router.page("/events", move |request| std::future::ready(events(&request, &auditor)));
         }

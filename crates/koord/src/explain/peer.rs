@@ -22,6 +22,7 @@ struct Component {
 
 const SCHEDULER: Component = Component { name: "scheduler", port: 10251 };
 const MANAGER: Component = Component { name: "manager", port: 8080 };
+const KOORDLET: Component = Component { name: "koordlet", port: 9316 };
 
 impl Component {
     fn url(&self) -> String {
@@ -72,6 +73,20 @@ impl Manager {
 
     pub(super) async fn pod(&self, namespace: &str, name: &str, format: Format) -> Result<String> {
         self.0.ask(&format!("/apis/v1/explain/pod/{namespace}/{name}"), format).await
+    }
+
+    pub(super) async fn node(&self, name: &str, format: Format) -> Result<String> {
+        self.0.ask(&format!("/apis/v1/explain/node/{name}"), format).await
+    }
+}
+
+/// A node's agent that can be asked.
+pub(super) struct Koordlet(Peer);
+
+impl Koordlet {
+    /// Nothing is sent yet.
+    pub(super) fn at(url: &str) -> Result<Koordlet> {
+        Peer::at(&KOORDLET, url).map(Koordlet)
     }
 
     pub(super) async fn node(&self, name: &str, format: Format) -> Result<String> {

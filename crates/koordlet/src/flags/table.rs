@@ -56,6 +56,8 @@ const KUBELET: &[Flag] = &[
     kubelet("kubelet-insecure-tls", Bool, "false", "ask kubelet's read-only port, without TLS"),
     kubelet("kubelet-read-only-port", Int, "10255", "kubelet's read-only port"),
     kubelet("kubelet-ca-file", Text, "", "certificate authority of kubelet's certificate; empty trusts any"),
+    kubelet("kubelet-client-certificate", Text, "", "certificate to show to kubelet; empty shows the API client's credentials"),
+    kubelet("kubelet-client-key", Text, "", "key of that certificate"),
     kubelet("node-topology-sync-interval", Duration, "3s", "how often topology and devices are looked at; 0 for never"),
     kubelet("disable-query-kubelet-config", Bool, "false", "do not ask kubelet for its configuration"),
     kubelet("enable-node-metric-report", Bool, "true", "report NodeMetric"),

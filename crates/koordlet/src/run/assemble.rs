@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use koord_kit::client::ClientError;
-use koord_kit::events::{Flavour, recorder};
+use koord_kit::events::{Flavour, Recorder, recorder};
 use koord_kit::http::{Check, Health, serve};
 use koord_kit::metrics::{ClientMetrics, KitMetrics};
 use koord_linux::cgroup::{Cgroups, Driver, Version};
@@ -18,15 +18,17 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::client_options;
+use super::{client_options, talk};
 use super::node::{Mind, Parts, Readiness};
-use crate::act::{Act, Setting};
+use crate::act::{Act, Setting, Today};
 use crate::apply::{Applier, Undo, undo_path};
 use crate::audit::Auditor;
 use crate::collect::{self, Collectors};
-use crate::decide::resctrl::GROUPS;
 use crate::decide::hooks::pod_resctrl::GROUP_PREFIX;
+use crate::decide::resctrl::GROUPS;
+use crate::devices::{self, Devices, GpuCollector};
 use crate::evict::{Runtimes, Way, evictor};
+use crate::explain::Explainer;
 use crate::flags::Options;
 use crate::metrics::{KoordletMetrics, Metric};
 use crate::serve::Pages;
@@ -81,15 +83,16 @@ impl Running {
 }
 
 /// What all parts are made from.
-struct Base {
-    options: Options,
-    client: kube::Client,
-    kit: KitMetrics,
-    metrics: KoordletMetrics,
-    auditor: Auditor,
-    cgroups: Arc<Cgroups>,
-    tasks: TaskTracker,
-    stop: CancellationToken,
+pub(super) struct Base {
+    pub(super) options: Options,
+    pub(super) client: kube::Client,
+    pub(super) kit: KitMetrics,
+    pub(super) recorder: Recorder,
+    pub(super) metrics: KoordletMetrics,
+    pub(super) auditor: Auditor,
+    pub(super) cgroups: Arc<Cgroups>,
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
 }
 
 /// Starts koordlet.
@@ -99,7 +102,7 @@ pub async fn start(options: Options, cluster: kube::Config) -> Result<Running, S
     let auditor = if options.gates.is_on("AuditEvents") { Auditor::open(&options.audit) } else { Auditor::off() };
     let mut client = client_options(&options);
     client.metrics = Some(ClientMetrics::new(metrics.internal()));
-    let client = koord_kit::client::client(cluster, &client)?;
+    let client = koord_kit::client::client(cluster.clone(), &client)?;
     if let Err(error) = raise_open_files() {
         tracing::warn!(error = &error as &dyn std::error::Error, "the limit of open files stays as it is");
     }
@@ -108,27 +111,24 @@ pub async fn start(options: Options, cluster: kube::Config) -> Result<Running, S
     tracing::info!(?version, ?driver, node = options.node_name, "starting");
     let cgroups = Arc::new(Cgroups::new(&options.root, version, driver));
     let kit = KitMetrics::new(metrics.internal());
-    let base = Base {
-        client,
-        kit,
-        metrics,
-        auditor,
-        cgroups,
-        tasks: TaskTracker::new(),
-        stop: CancellationToken::new(),
-        options,
-    };
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let (recorder, events) = recorder(client.clone(), "koordlet-qosManager", Flavour::Core, &kit);
+    tasks.spawn(events.run(stop.clone()));
+    let base = Base { client, kit, recorder, metrics, auditor, cgroups, tasks, stop, options };
     let readiness = Readiness::new();
-    let address = base.serve(&readiness).await?;
+    let act = Act::new(base.setting());
+    let address = base.serve(&readiness, act.today()).await?;
     let state = State::default();
-    let mind = Mind::start(base.parts(state.clone(), readiness)).map_err(StartError::Thread)?;
-    base.talk(&state, &mind);
+    let devices = base.devices()?;
+    let parts = base.parts(state.clone(), readiness, devices.clone(), act);
+    let mind = Mind::start(parts).map_err(StartError::Thread)?;
+    talk::start(&base, &state, &cluster, mind.asker(), devices);
     base.keep_audit();
     Ok(Running { address, mind, tasks: base.tasks, stop: base.stop })
 }
 
 impl Base {
-    async fn serve(&self, readiness: &Readiness) -> Result<SocketAddr, StartError> {
+    async fn serve(&self, readiness: &Readiness, today: Today) -> Result<SocketAddr, StartError> {
         let address = self.options.addr;
         let failed = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -141,24 +141,31 @@ impl Base {
             health,
             metrics: self.metrics.clone(),
             events: has_events.then(|| self.auditor.clone()),
+            explainer: Explainer { node: self.options.node_name.clone(), today },
         };
         self.tasks.spawn(serve(listener, pages.router(), None, self.stop.clone()));
         tracing::info!(%bound, "serving");
         Ok(bound)
     }
 
+    /// The threads that ask drivers, where a gate wants them.
+    fn devices(&self) -> Result<Option<Devices>, StartError> {
+        let options = talk::device_options(&self.options);
+        let is_on = options.is_any_on();
+        let root = self.options.root.clone();
+        is_on.then(|| devices::start(root, options)).transpose().map_err(StartError::Thread)
+    }
+
     /// What the node's thread owns.
-    fn parts(&self, state: State, health: Readiness) -> Parts {
+    fn parts(&self, state: State, health: Readiness, devices: Option<Devices>, act: Act) -> Parts {
         let options = &self.options;
-        let (events, worker) = recorder(self.client.clone(), "koordlet-qosManager", Flavour::Core, &self.kit);
-        self.tasks.spawn(worker.run(self.stop.clone()));
         let way = if options.qos.only_evict_by_api {
             Way::Api(self.client.clone())
         } else {
             Way::Stop(Runtimes::new(&options.root.var_run, &options.runtimes))
         };
         let (sender, evictions) =
-            evictor(way, Some(events.clone()), self.metrics.clone(), self.auditor.clone());
+            evictor(way, Some(self.recorder.clone()), self.metrics.clone(), self.auditor.clone());
         self.tasks.spawn(evictions.run());
         let now_ms = jiff::Timestamp::now().as_millisecond();
         Parts {
@@ -169,7 +176,8 @@ impl Base {
             is_measuring: options.collect.is_on(),
             collectors: Collectors::new(&options.root, self.cgroups.clone(), collect_settings(options)),
             state,
-            act: Act::new(self.setting(events)),
+            gpus: devices.map(|devices| (devices, GpuCollector::new(self.cgroups.clone()))),
+            act,
             applier: self.applier(),
             evictor: Box::new(sender),
             metrics: self.metrics.clone(),
@@ -178,7 +186,7 @@ impl Base {
         }
     }
 
-    fn setting(&self, events: koord_kit::events::Recorder) -> Setting {
+    fn setting(&self) -> Setting {
         let options = &self.options;
         Setting {
             root: options.root.clone(),
@@ -191,7 +199,7 @@ impl Base {
             page_bytes: i64::try_from(page_bytes()).unwrap_or(4096),
             terway_dir: if options.is_host_mode { "/var/lib/terway/qos" } else { "/host-var-lib/terway/qos" }.into(),
             metrics: self.metrics.clone(),
-            recorder: Some(events),
+            recorder: Some(self.recorder.clone()),
         }
     }
 
@@ -204,9 +212,6 @@ impl Base {
         }
         applier
     }
-
-    /// Everything that watches and reports.
-    fn talk(&self, _state: &State, _mind: &Mind) {}
 
     fn keep_audit(&self) {
         let (auditor, stop) = (self.auditor.clone(), self.stop.clone());
@@ -337,6 +342,8 @@ fn collect_settings(options: &Options) -> collect::Settings {
         has_pressure: is_on("PSICollector"),
         has_cold_pages: is_on("ColdPageCollector"),
         has_storage: is_on("BlkIOReconcile"),
+        resctrl_interval: collect.resctrl_interval,
+        has_resctrl: collect.has_resctrl && is_on("ResctrlCollector"),
     }
 }
 

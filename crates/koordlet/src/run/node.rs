@@ -19,10 +19,11 @@ use crate::act::{Act, Evictor, Ground, Hands};
 use crate::apply::Applier;
 use crate::collect::{Collectors, MemoryPolicy, Moment};
 use crate::decide::snapshot::Pod;
+use crate::devices::{Devices, GpuCollector};
 use crate::metrics::KoordletMetrics;
 use crate::predict::files::Files;
 use crate::predict::Predictor;
-use crate::state::{Editions, News, Snapshot, State};
+use crate::state::{Editions, Hardware, News, Snapshot, State};
 use crate::store::Store;
 
 /// How often the thread looks at the node.
@@ -47,6 +48,7 @@ pub struct Brain {
     pub predictor: Predictor,
     pub collectors: Collectors,
     pub state: State,
+    gpus: Option<(Devices, GpuCollector)>,
     act: Act,
     applier: Applier,
     evictor: Box<dyn Evictor>,
@@ -72,6 +74,8 @@ pub struct Parts {
     pub is_measuring: bool,
     pub collectors: Collectors,
     pub state: State,
+    /// None when no gate wants devices.
+    pub gpus: Option<(Devices, GpuCollector)>,
     pub act: Act,
     pub applier: Applier,
     pub evictor: Box<dyn Evictor>,
@@ -173,6 +177,7 @@ impl Brain {
             predictor: parts.predictor,
             collectors: parts.collectors,
             state: parts.state,
+            gpus: parts.gpus,
             act: parts.act,
             applier: parts.applier,
             evictor: parts.evictor,
@@ -228,6 +233,8 @@ impl Brain {
         }
         if missing.is_empty() {
             self.collectors.pass(now, &mut self.store);
+            self.measure_gpus(&snapshot, now);
+            self.publish_hardware(&snapshot);
             self.store.tend(now.unix_ms);
             self.shown.second(&self.metrics, &self.collectors);
             missing.extend(self.collectors.not_started().into_iter().map(|name| format!("the first round of {name}")));
@@ -285,6 +292,27 @@ impl Brain {
         };
         let mut hands = Hands { applier: &mut self.applier, evictor: &mut *self.evictor };
         self.act.turn(&ground, &mut hands);
+    }
+
+    fn measure_gpus(&mut self, snapshot: &Snapshot, now: Moment) {
+        let Some((devices, collector)) = &mut self.gpus else { return };
+        if let Err(error) = collector.collect(&devices.reading(), &snapshot.pods, &mut self.store, now.unix_ms) {
+            tracing::warn!(%error, "samples of GPUs were refused");
+        }
+    }
+
+    /// Tells the others when CPUs or NUMA nodes changed.
+    fn publish_hardware(&self, snapshot: &Snapshot) {
+        let facts = self.collectors.facts();
+        let Some(cpu) = &facts.cpu else { return };
+        let is_same = snapshot.hardware.as_deref().is_some_and(|known| {
+            known.info == cpu.info && known.cpus == cpu.cpus && known.numa_nodes[..] == facts.numa[..]
+        });
+        if !is_same {
+            let (info, cpus) = (cpu.info.clone(), cpu.cpus.clone());
+            let hardware = Arc::new(Hardware { info, cpus, numa_nodes: facts.numa.to_vec() });
+            self.state.update(|snapshot| snapshot.hardware = Some(hardware));
+        }
     }
 
     /// Trains the models when it is time, and keeps their files.

@@ -7,7 +7,9 @@ use koord_api::number::nearest;
 use koord_api::quantity::ResourceList;
 use koord_linux::pressure::{Pressure, Stall};
 
-use crate::collect::{ApplicationReading, Collectors, CyclesReading, PressureReading, Rounds};
+use crate::collect::{
+    ApplicationReading, Collectors, CyclesReading, PressureReading, ResctrlReading, Rounds,
+};
 use crate::decide::snapshot::{Node, Pod, whole};
 use crate::metrics::{KoordletMetrics, Metric};
 use crate::store::Stats;
@@ -48,6 +50,7 @@ impl Shown {
             if !collectors.cycles().is_empty() {
                 cycles(metrics, collectors.cycles());
             }
+            resctrl(metrics, collectors.resctrl());
         }
     }
 
@@ -92,6 +95,16 @@ fn cycles(metrics: &KoordletMetrics, readings: &[CyclesReading]) {
                 field,
             ];
             metrics.set(Metric::ContainerCpi, &labels, number(value));
+        }
+    }
+}
+
+fn resctrl(metrics: &KoordletMetrics, readings: &[ResctrlReading]) {
+    for reading in readings {
+        let cache = reading.cache.to_string();
+        match reading.measure.bandwidth_type() {
+            None => metrics.set(Metric::ResctrlLlc, &[&cache, reading.group], reading.value),
+            Some(kind) => metrics.set(Metric::ResctrlMb, &[&cache, reading.group, kind], reading.value),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Between cores and cgroup numbers, and between v1's language and v2's files. Spec: koordlet-enforce 2.5.
+//! Between v1's language and v2's files. Spec: koordlet-enforce 2.5.
 
 use super::device::{self, DeviceLine};
 use super::{Resource, validate};
@@ -9,24 +9,6 @@ const SHARES_MIN: i64 = 2;
 const SHARES_MAX: i64 = 262_144;
 const WEIGHT_MIN: i64 = 1;
 const WEIGHT_MAX: i64 = 10_000;
-/// The period that every quota here is meant for, in microseconds.
-pub const PERIOD_US: i64 = 100_000;
-/// The kernel refuses less.
-const QUOTA_US_MIN: i64 = 1_000;
-
-/// CPU shares of a request in thousandths of a core.
-pub fn shares_of_milli(milli: i64) -> i64 {
-    if milli <= 0 {
-        return SHARES_MIN;
-    }
-    (milli.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX)
-}
-
-/// CFS quota of a limit in thousandths of a core; no limit is -1.
-pub fn quota_of_milli(milli: i64) -> i64 {
-    let quota = milli.saturating_mul(PERIOD_US) / 1000;
-    if quota <= 0 { -1 } else { quota.max(QUOTA_US_MIN) }
-}
 
 /// `cpu.weight` of `cpu.shares`.
 pub fn weight_of_shares(shares: i64) -> Result<i64, Malformed> {

@@ -144,16 +144,6 @@ fn class_ids_are_checked() {
 
 #[test]
 fn conversions() {
-    // koordlet-enforce#18.75
-    for (milli, want) in
-        [(0, 2), (1, 2), (100, 102), (2500, 2560), (300_000, 262_144), (i64::MAX, 262_144), (-5, 2)]
-    {
-        assert_eq!(shares_of_milli(milli), want, "{milli}");
-    }
-    // koordlet-enforce#18.76 koordlet-enforce#18.190
-    for (milli, want) in [(0, -1), (5, 1000), (1000, 100_000), (1, 1000), (9, 1000), (10, 1000), (-1, -1)] {
-        assert_eq!(quota_of_milli(milli), want, "{milli}");
-    }
     // koordlet-enforce#18.77
     for (shares, want) in [(2, 1), (102, 4), (1024, 39), (2048, 79), (262_144, 10_000)] {
         assert_eq!(weight_of_shares(shares), Ok(want), "{shares}");

@@ -1,0 +1,466 @@
+//! Strategies and hooks on a tree of plain files, with measurements put into the store by hand.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use koord_api::annotation::node_topology::CpuSharedPool;
+use koord_api::cpuset::CpuSet;
+use koord_api::crd::node_slo::NodeSloSpec;
+use koord_api::gate::Component;
+use koord_api::slo::Effective;
+use koord_api::topology::{CpuInfo, CpuTopology};
+use koord_linux::cgroup::Driver;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::apply::Undo;
+use crate::audit::Auditor;
+use crate::decide::cpu_suppress::Verdict;
+use crate::decide::sketch::{node, pod};
+use crate::decide::snapshot::Layout;
+use crate::flags;
+use crate::state::{Hardware, NodeState, PodState};
+use crate::store::{Batch as Samples, Kind, Limits};
+
+const START_MS: i64 = 1_800_000_000_000;
+
+/// Pods that went.
+#[derive(Default)]
+struct Gone {
+    names: Vec<String>,
+    is_refusing: bool,
+    is_remembering: bool,
+}
+
+impl Evictor for Gone {
+    fn evict(&mut self, order: EvictOrder<'_>) -> bool {
+        self.names.push(order.pod.name.clone());
+        !self.is_refusing
+    }
+
+    fn is_remembering(&self) -> bool {
+        self.is_remembering
+    }
+}
+
+struct World {
+    dir: tempfile::TempDir,
+    act: Act,
+    applier: Applier,
+    evictor: Gone,
+    store: Store,
+    snapshot: Snapshot,
+    pods: Vec<Pod>,
+    news: News,
+    start: Instant,
+    seconds: u32,
+}
+
+fn options(line: &str) -> flags::Options {
+    let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
+    match flags::parse(line.split_whitespace(), variable) {
+        Ok(flags::Request::Run(options)) => *options,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn setting(root: &Root, cgroups: &Arc<Cgroups>, line: &str) -> Setting {
+    let options = options(line);
+    let metrics = KoordletMetrics::new("n1");
+    metrics.node_seen();
+    Setting {
+        root: root.clone(),
+        cgroups: cgroups.clone(),
+        gates: options.gates,
+        qos: options.qos,
+        hooks: options.hooks,
+        collect: options.collect,
+        is_anolis: false,
+        page_bytes: 4096,
+        terway_dir: root.var_run.join("terway"),
+        metrics,
+        recorder: None,
+    }
+}
+
+/// Eight CPUs on one NUMA node.
+fn layout() -> Layout {
+    let cpu = |id: u32| CpuInfo { id, core: id / 2, socket: 0, node: 0 };
+    let pool = |cpuset: &str| vec![CpuSharedPool { socket: 0, node: 0, cpuset: cpuset.to_owned() }];
+    Layout {
+        topology: CpuTopology::new((0..8).map(cpu)),
+        ls_pools: pool("2-7"),
+        be_pools: pool("0-7"),
+        ..Layout::default()
+    }
+}
+
+impl World {
+    fn new(version: Version, line: &str, slo: Value, pods: Vec<Pod>) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::host(dir.path());
+        let cgroups = Arc::new(Cgroups::new(&root, version, Driver::Cgroupfs));
+        let setting = setting(&root, &cgroups, line);
+        let auditor = Auditor::off();
+        let applier =
+            Applier::new(&root, cgroups, Duration::from_secs(60), auditor, setting.metrics.clone(), Undo::in_memory());
+        let amounts = [("cpu", "8"), ("memory", "16Gi")];
+        let snapshot = Snapshot {
+            node: Some(Arc::new(NodeState { node: node(&amounts, &amounts).read(), ..NodeState::default() })),
+            layout: Some(Arc::new(layout())),
+            hardware: Some(Arc::new(Hardware {
+                info: koord_linux::cpu_info::CpuInfo::default(),
+                cpus: Vec::new(),
+                numa_nodes: Vec::new(),
+            })),
+            ..Snapshot::default()
+        };
+        let mut world = World {
+            dir,
+            act: Act::new(setting),
+            applier,
+            evictor: Gone::default(),
+            store: Store::new(&Limits::default()),
+            snapshot,
+            pods,
+            news: News { slo: true, pods: true, layout: true, node_metadata: true },
+            start: Instant::now(),
+            seconds: 0,
+        };
+        world.order(slo);
+        world
+    }
+
+    /// A new NodeSLO.
+    fn order(&mut self, slo: Value) {
+        let spec: NodeSloSpec = serde_json::from_value(slo).unwrap();
+        self.snapshot.slo = Some(Arc::new(Effective::new(&spec, &[])));
+        self.news.slo = true;
+    }
+
+    fn put(&self, file: &str, content: &str) {
+        let path = self.dir.path().join("sys/fs/cgroup").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn get(&self, file: &str) -> String {
+        fs::read_to_string(self.dir.path().join("sys/fs/cgroup").join(file)).unwrap().trim().to_owned()
+    }
+
+    /// The clock of samples.
+    fn now_ms(&self) -> i64 {
+        START_MS + i64::from(self.seconds) * 1000
+    }
+
+    fn sample(&mut self, kind: Kind, name: Option<&str>, value: f64) {
+        let now_ms = self.now_ms();
+        let name: Option<Arc<str>> = name.map(Arc::from);
+        let key = match &name {
+            Some(name) => kind.of([name]),
+            None => kind.of([]),
+        };
+        let id = self.store.find(key);
+        let mut batch = Samples::default();
+        batch.add(id, now_ms, value);
+        self.store.commit(now_ms, &mut batch).unwrap();
+    }
+
+    /// A second passes, and everyone has a turn.
+    fn second(&mut self) {
+        self.seconds += 1;
+        let now = self.start + Duration::from_secs(u64::from(self.seconds));
+        let ground = Ground {
+            now,
+            now_ms: self.now_ms(),
+            uptime: now.saturating_duration_since(self.start),
+            snapshot: &self.snapshot,
+            pods: &self.pods,
+            news: std::mem::take(&mut self.news),
+            store: &self.store,
+        };
+        let mut hands = Hands { applier: &mut self.applier, evictor: &mut self.evictor };
+        self.act.turn(&ground, &mut hands);
+    }
+
+    /// Seconds with this use, in cores: node, and pods by uid.
+    fn seconds(&mut self, count: u32, node: f64, pods: &[(&str, f64)]) {
+        for _ in 0..count {
+            self.sample(Kind::NodeCpuUsage, None, node);
+            for (uid, cores) in pods {
+                self.sample(Kind::PodCpuUsage, Some(uid), *cores);
+            }
+            self.second();
+        }
+    }
+}
+
+fn best_effort(name: &str) -> Pod {
+    pod(name).qos("BE").kube_qos("BestEffort").container("main", &[], &[]).running().read()
+}
+
+fn threshold(policy: &str) -> Value {
+    json!({ "resourceUsedThresholdWithBE": {
+        "enable": true, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": policy } })
+}
+
+const BE: &str = "cpuset/kubepods/besteffort";
+
+/// 8 CPUs at 65 % less what LS pods and the system use.
+#[test]
+fn best_effort_pods_shrink_with_the_load_and_get_everything_back() {
+    let ls = pod("web").qos("LS").kube_qos("Burstable").container("main", &[], &[]).running().read();
+    let mut world = World::new(Version::V1, "", threshold("cpuset"), vec![best_effort("batch"), ls]);
+    for dir in ["", "/podbatch", "/podbatch/batch-main"] {
+        world.put(&format!("{BE}{dir}/cpuset.cpus"), "0-7\n");
+    }
+    world.put("cpu/kubepods/besteffort/cpu.cfs_quota_us", "50000\n");
+    world.seconds(2, 2.0, &[("web", 1.5), ("batch", 0.2)]);
+    // 5200m - 1500m - 300m = 3400m: four CPUs.
+    for dir in ["", "/podbatch", "/podbatch/batch-main"] {
+        assert_eq!(world.get(&format!("{BE}{dir}/cpuset.cpus")).parse::<CpuSet>().unwrap().len(), 4, "{dir}");
+    }
+    assert_eq!(world.get("cpu/kubepods/besteffort/cpu.cfs_quota_us"), "-1", "an earlier run's quota is lifted");
+    let Some(Verdict::ByCpuset { budget, .. }) = world.act.today().verdict() else { panic!() };
+    assert_eq!((budget.suppress_milli, budget.ls_used_milli), (3400, 1500));
+    world.order(json!({}));
+    world.seconds(1, 2.0, &[("web", 1.5)]);
+    for dir in ["", "/podbatch", "/podbatch/batch-main"] {
+        assert_eq!(world.get(&format!("{BE}{dir}/cpuset.cpus")), "0-7", "{dir}");
+    }
+}
+
+#[test]
+fn suppression_by_quota() {
+    let mut world = World::new(Version::V2, "", threshold("cfsQuota"), vec![best_effort("batch")]);
+    world.put("kubepods/besteffort/cpu.max", "max 100000\n");
+    world.put("kubepods/besteffort/cpuset.cpus", "0-7\n");
+    world.put("kubepods/besteffort/cpuset.cpus.effective", "0-7\n");
+    world.seconds(1, 1.0, &[("batch", 0.5)]);
+    assert_eq!(world.get("kubepods/besteffort/cpu.max").split(' ').next(), Some("470000"));
+}
+
+/// The quota of a throttled container grows while the node has room, its pod's first.
+#[test]
+fn quotas_burst() {
+    let limits = [("cpu", "1")];
+    let web = pod("web").qos("LS").kube_qos("Burstable").container("main", &[], &limits).running().read();
+    let slo = json!({ "cpuBurstStrategy": { "policy": "cfsQuotaBurstOnly", "cfsQuotaBurstPercent": 150 } });
+    let mut world = World::new(Version::V1, "", slo, vec![web]);
+    world.snapshot.hardware = Some(Arc::new(Hardware {
+        info: koord_linux::cpu_info::CpuInfo::default(),
+        cpus: (0..8).map(|id| koord_linux::topology::Cpu { id, core: id, socket: 0, node: 0, l1: id, l3: 0 }).collect(),
+        numa_nodes: Vec::new(),
+    }));
+    let pod_quota = "cpu/kubepods/burstable/podweb/cpu.cfs_quota_us";
+    let quota = "cpu/kubepods/burstable/podweb/web-main/cpu.cfs_quota_us";
+    world.put(pod_quota, "100000\n");
+    world.put(quota, "100000\n");
+    let id = "containerd://web-main";
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        world.sample(Kind::ContainerCpuThrottled, Some(id), 0.5);
+        world.sample(Kind::ContainerCpuUsage, Some(id), 1.0);
+        world.seconds(1, 1.2, &[("web", 1.0)]);
+        seen.push(world.get(quota));
+    }
+    assert_eq!(seen, ["120000", "144000", "150000"]);
+    assert_eq!(world.get(pod_quota), "150000");
+    world.order(json!({}));
+    world.seconds(1, 1.2, &[("web", 1.0)]);
+    assert_eq!((world.get(quota), world.get(pod_quota)), ("100000".into(), "100000".into()));
+}
+
+/// What follows from pods and rules.
+#[test]
+fn hooks() {
+    let batch = [("kubernetes.io/batch-cpu", "2000"), ("kubernetes.io/batch-memory", "1Gi")];
+    let be = pod("batch").qos("BE").kube_qos("BestEffort").container("main", &batch, &batch).running().read();
+    let ls = pod("web").qos("LS").kube_qos("Burstable").container("main", &[], &[]).running().read();
+    let slo = json!({ "resourceQOSStrategy": {
+        "lsClass": { "cpuQOS": { "enable": true, "groupIdentity": 2 } },
+        "beClass": { "cpuQOS": { "enable": true, "groupIdentity": -1 } } } });
+    let mut world = World::new(Version::V1, "", slo, vec![be, ls]);
+    let files = [
+        ("cpuset/kubepods/burstable/podweb/web-main/cpuset.cpus", "0-7", "2-7"),
+        ("cpu/kubepods/besteffort/podbatch/cpu.shares", "2", "2048"),
+        ("cpu/kubepods/besteffort/podbatch/batch-main/cpu.shares", "2", "2048"),
+        ("cpu/kubepods/besteffort/podbatch/batch-main/cpu.cfs_quota_us", "-1", "200000"),
+        ("memory/kubepods/besteffort/podbatch/batch-main/memory.limit_in_bytes", "9223372036854771712", "1073741824"),
+        ("cpu/kubepods/cpu.bvt_warp_ns", "0", "0"),
+        ("cpu/kubepods/burstable/cpu.bvt_warp_ns", "0", "2"),
+        ("cpu/kubepods/besteffort/cpu.bvt_warp_ns", "0", "-1"),
+        ("cpu/kubepods/burstable/podweb/cpu.bvt_warp_ns", "0", "2"),
+        ("cpu/kubepods/besteffort/podbatch/cpu.bvt_warp_ns", "0", "-1"),
+        ("cpu/kubepods/besteffort/podgone/cpu.bvt_warp_ns", "0", "-1"),
+    ];
+    for (file, before, _) in files {
+        world.put(file, &format!("{before}\n"));
+    }
+    world.second();
+    for (file, _, after) in files {
+        assert_eq!(world.get(file), after, "{file}");
+    }
+    // Somebody else's change is repaired, though not before it is looked for.
+    world.put("cpu/kubepods/burstable/cpu.bvt_warp_ns", "0\n");
+    for _ in 0..75 {
+        world.second();
+    }
+    assert_eq!(world.get("cpu/kubepods/burstable/cpu.bvt_warp_ns"), "2");
+}
+
+fn memory_threshold() -> Value {
+    json!({ "resourceUsedThresholdWithBE": { "enable": true, "memoryEvictThresholdPercent": 70 } })
+}
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// 16 GiB, more than 70 % of it in use: pods go until 68 % is left, then there is peace for four seconds.
+#[test]
+fn memory_is_freed() {
+    let line = "-feature-gates=BEMemoryEvict=true";
+    let pods = vec![best_effort("a"), best_effort("b"), best_effort("c")];
+    let mut world = World::new(Version::V1, line, memory_threshold(), pods);
+    let full = |world: &mut World| {
+        world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
+        for (uid, used) in [("a", 0.5), ("b", 2.0), ("c", 1.0)] {
+            world.sample(Kind::PodMemoryUsage, Some(uid), used * GIB);
+        }
+        world.second();
+    };
+    full(&mut world);
+    assert_eq!(world.evictor.names, ["b"], "the largest suffices");
+    for _ in 0..3 {
+        full(&mut world);
+    }
+    assert_eq!(world.evictor.names.len(), 1, "cooling");
+    full(&mut world);
+    assert_eq!(world.evictor.names, ["b", "b"], "killed containers come back");
+}
+
+/// A pod on its way counts as gone, and one that did not go is followed by the next.
+#[test]
+fn pods_on_their_way_count() {
+    let line = "-feature-gates=BEMemoryEvict=true -only-evict-by-api=true";
+    let mut world = World::new(Version::V1, line, memory_threshold(), vec![best_effort("a"), best_effort("b")]);
+    world.evictor.is_remembering = true;
+    let full = |world: &mut World| {
+        world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
+        world.sample(Kind::PodMemoryUsage, Some("a"), GIB);
+        world.sample(Kind::PodMemoryUsage, Some("b"), 0.9 * GIB);
+        world.second();
+    };
+    full(&mut world);
+    for _ in 0..10 {
+        full(&mut world);
+    }
+    assert_eq!(world.evictor.names, ["a"], "a is leaving, and enough");
+    let mut world = World::new(Version::V1, line, memory_threshold(), vec![best_effort("a"), best_effort("b")]);
+    world.evictor.is_refusing = true;
+    full(&mut world);
+    assert_eq!(world.evictor.names, ["a", "b"]);
+    full(&mut world);
+    assert_eq!(world.evictor.names.len(), 4, "nobody went, so nothing cools");
+}
+
+#[test]
+fn memory_is_protected_and_given_back_to_classes() {
+    let requests = [("memory", "1Gi")];
+    let web = pod("web").qos("LS").kube_qos("Burstable").container("main", &requests, &[]).running().read();
+    let on = json!({ "resourceQOSStrategy": { "lsClass": { "memoryQOS": { "enable": true, "minLimitPercent": 50 } } } });
+    let mut world = World::new(Version::V2, "-feature-gates=CgroupReconcile=true", on, vec![web]);
+    let dirs = ["kubepods", "kubepods/burstable", "kubepods/burstable/podweb", "kubepods/burstable/podweb/web-main"];
+    for dir in dirs {
+        world.put(&format!("{dir}/memory.min"), "0\n");
+        world.put(&format!("{dir}/memory.low"), "0\n");
+    }
+    world.second();
+    for dir in dirs {
+        assert_eq!(world.get(&format!("{dir}/memory.min")), "536870912", "{dir}");
+    }
+    world.order(json!({}));
+    world.second();
+    for dir in dirs {
+        assert_eq!(world.get(&format!("{dir}/memory.min")), "0", "{dir}");
+    }
+}
+
+#[test]
+fn terway_files() {
+    let web = pod("web").qos("LS").kube_qos("Burstable").read();
+    let on = json!({ "resourceQOSStrategy": { "policies": { "netQOSPolicy": "terway-qos" } },
+        "systemStrategy": { "totalNetworkBandwidth": "800M" } });
+    let mut world = World::new(Version::V1, "-feature-gates=TerwayQoS=true", on, vec![web]);
+    world.second();
+    let dir = world.dir.path().join("var/run/terway");
+    let node = fs::read_to_string(dir.join("global_bps_config")).unwrap();
+    assert!(node.starts_with("hw_tx_bps_max 100000000\n"), "{node}");
+    let pods: Value = serde_json::from_str(&fs::read_to_string(dir.join("pod.json")).unwrap()).unwrap();
+    assert_eq!(pods["web"]["cgroupDir"], "/sys/fs/cgroup/net_cls/kubepods/burstable/podweb");
+    world.order(json!({}));
+    world.second();
+    assert!(!dir.join("pod.json").exists() && !dir.join("global_bps_config").exists());
+}
+
+struct Panics;
+
+impl Strategy for Panics {
+    fn turn(&mut self, _: &Setting, _: &Ground<'_>, _: &mut Hands<'_>) {
+        panic!("as it must");
+    }
+}
+
+struct Counts(Arc<AtomicU32>);
+
+impl Strategy for Counts {
+    fn turn(&mut self, _: &Setting, _: &Ground<'_>, _: &mut Hands<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_panic_stops_nobody_and_turns_keep_their_pace() {
+    let mut world = World::new(Version::V1, "", json!({}), Vec::new());
+    let turns = Arc::new(AtomicU32::new(0));
+    let entry = |every, strategy: Box<dyn Strategy>| Entry {
+        name: "test",
+        every: Duration::from_secs(every),
+        next: None,
+        strategy,
+    };
+    world.act.entries = vec![entry(1, Box::new(Panics)), entry(3, Box::new(Counts(turns.clone())))];
+    for _ in 0..9 {
+        world.second();
+    }
+    assert_eq!(turns.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn gates_pick_strategies() {
+    let names = |line: &str| -> Vec<&'static str> {
+        let root = Root::host("/nowhere");
+        let cgroups = Arc::new(Cgroups::new(&root, Version::V1, Driver::Cgroupfs));
+        Act::new(setting(&root, &cgroups, line)).entries.iter().map(|entry| entry.name).collect()
+    };
+    assert_eq!(names(""), ["CPUSuppresss", "CPUBurst", "ResctrlReconcile", "runtime-hooks"]);
+    let chart = "-feature-gates=BECPUEvict=true,BEMemoryEvict=true,CgroupReconcile=true,Accelerators=true";
+    let want =
+        ["CPUSuppresss", "CPUBurst", "CPUEvict", "memoryEvict", "CgroupReconcile", "ResctrlReconcile", "runtime-hooks"];
+    assert_eq!(names(chart), want);
+    assert_eq!(Gates::defaults(Component::Koordlet), options("").gates);
+}
+
+/// Sandboxes are what containers leave over.
+#[test]
+fn sandboxes_are_found() {
+    let world = World::new(Version::V1, "", json!({}), Vec::new());
+    let web = pod("web").kube_qos("Burstable").container("main", &[], &[]).running();
+    let state = Arc::new(PodState::read(web.object(), Driver::Cgroupfs));
+    let snapshot = Snapshot { pods: vec![state].into(), ..Snapshot::default() };
+    for name in ["web-main", "5a"] {
+        world.put(&format!("cpuset/kubepods/burstable/podweb/{name}/cpuset.cpus"), "0-7\n");
+    }
+    let found = reconcile::sandboxes(&world.act.setting.cgroups, &snapshot);
+    let id = found.values().next().unwrap();
+    assert!(matches!(id, crate::decide::wish::Place::Container(_, id) if &**id == "containerd://5a"), "{id:?}");
+}
