@@ -14,6 +14,7 @@ mod reconcile;
 mod resctrl;
 mod suppress;
 mod system_config;
+mod tc;
 mod terway;
 mod usage;
 
@@ -51,6 +52,8 @@ pub struct Setting {
     pub hooks: HookOptions,
     pub collect: CollectOptions,
     pub is_anolis: bool,
+    /// Whether programs of the host are found without entering its file system.
+    pub is_host_mode: bool,
     pub page_bytes: i64,
     /// Where terway's daemon looks for its files.
     pub terway_dir: PathBuf,
@@ -178,6 +181,9 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
     add("SystemConfigReconcile", &["SystemConfig"], qos.reconcile_interval, Box::new(system_config::SystemConfig));
     add("TerwayQoS", &["TerwayQoS"], setting.hooks.reconcile_interval, Box::new(terway::Terway::default()));
     add("CoreSched", &["CoreSched"], setting.hooks.reconcile_interval, Box::new(core_sched::CoreSched::default()));
+    let mounts = (!setting.is_host_mode).then(|| setting.root.proc.join("1/ns/mnt"));
+    let programs = Box::new(tc::Host { mounts });
+    add("TCNetworkQoS", &["TCNetworkQoS"], setting.hooks.reconcile_interval, Box::new(tc::Tc::new(programs)));
     let every = setting.hooks.reconcile_interval;
     entries.push(Entry { name: "runtime-hooks", every, next: None, strategy: Box::new(reconcile::Reconciler::default()) });
     entries

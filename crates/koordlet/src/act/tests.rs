@@ -76,6 +76,7 @@ fn setting(root: &Root, cgroups: &Arc<Cgroups>, line: &str) -> Setting {
         hooks: options.hooks,
         collect: options.collect,
         is_anolis: false,
+        is_host_mode: true,
         page_bytes: 4096,
         terway_dir: root.var_run.join("terway"),
         metrics,

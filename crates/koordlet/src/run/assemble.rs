@@ -196,6 +196,7 @@ impl Base {
             hooks: options.hooks.clone(),
             collect: options.collect.clone(),
             is_anolis: self.cgroups.is_anolis(),
+            is_host_mode: options.is_host_mode,
             page_bytes: i64::try_from(page_bytes()).unwrap_or(4096),
             terway_dir: if options.is_host_mode { "/var/lib/terway/qos" } else { "/host-var-lib/terway/qos" }.into(),
             metrics: self.metrics.clone(),
