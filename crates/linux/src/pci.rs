@@ -144,8 +144,7 @@ mod tests {
             symlink(&target, device(&root, "0000:5e:00.0")).unwrap();
             fs::write(target.join("numa_node"), node).unwrap();
             let found = place(&root, "0000:5e:00.0");
-            let wanted =
-                want.map(|numa_node| Place { numa_node, pcie_root: "pci0000:5d".to_owned() });
+            let wanted = want.map(|numa_node| Place { numa_node, pcie_root: "pci0000:5d".to_owned() });
             assert_eq!(found.ok(), wanted, "{node:?}");
             assert!(place(&root, "0000:5f:00.0").is_err());
         }

@@ -117,8 +117,7 @@ impl Sandbox {
         // The shell waits for a line, which comes when it stands in its group.
         let waiting = format!("read go; {command}");
         let mut shell = Command::new("sh");
-        let mut child =
-            shell.args(["-c", &waiting]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = shell.args(["-c", &waiting]).stdin(std::process::Stdio::piped()).spawn().unwrap();
         let id = child.id();
         let input = child.stdin.take();
         self.children.push(child);
@@ -189,8 +188,9 @@ fn the_kernel_takes_every_write_of_quota_batches() {
         updates.rotate_left(middle);
         sandbox.apply(&updates);
         for ((dir, _), (value, _)) in groups.iter().zip(&values) {
-            let held =
-                sandbox.cgroups.read(Resource::CfsQuotaUs, dir, |content| quota_us(sandbox.version(), content));
+            let held = sandbox
+                .cgroups
+                .read(Resource::CfsQuotaUs, dir, |content| quota_us(sandbox.version(), content));
             assert_eq!(held.unwrap(), *value, "{dir}");
         }
     }

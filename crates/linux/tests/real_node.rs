@@ -23,7 +23,8 @@ fn distinct(cpus: &[Cpu], of: impl Fn(&Cpu) -> u32) -> usize {
 fn cpus_and_nodes_are_those_of_the_machine() {
     let root = Root::host("/");
     let found = cpus(&root).unwrap();
-    let online: CpuSet = fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap();
+    let online: CpuSet =
+        fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap();
     assert_eq!(found.iter().map(|cpu| cpu.id).collect::<CpuSet>(), online);
     let nodes = numa_nodes(&root);
     let shape = format!(

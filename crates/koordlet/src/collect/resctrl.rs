@@ -133,8 +133,8 @@ mod tests {
     use koord_linux::cgroup::{Cgroups, Driver, Version};
     use koord_linux::handle::Buffer;
 
-    use super::super::facts::CpuFacts;
     use super::super::Moment;
+    use super::super::facts::CpuFacts;
     use super::*;
     use crate::store::{Aggregate, Batch, Key, Limits, Store, Window};
 

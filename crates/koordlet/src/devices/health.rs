@@ -111,22 +111,27 @@ mod tests {
         for (name, incident, missing, want) in [
             ("koordlet-observe#13.4.D10 ignored", xid(31, Some(a)), "", vec![]),
             ("koordlet-observe#13.4.D10 counts", xid(79, Some(a)), "", vec![(a, "Xid79", xid_message(79))]),
-            ("another left too", xid(79, Some(a)), b, vec![
-                (a, "Xid79", xid_message(79)),
-                (b, "Xid79", lost.to_owned()),
-            ]),
-            ("no UUID means all", xid(48, None), "", vec![
-                (a, "Xid48", xid_message(48)),
-                (b, "Xid48", xid_message(48)),
-            ]),
+            (
+                "another left too",
+                xid(79, Some(a)),
+                b,
+                vec![(a, "Xid79", xid_message(79)), (b, "Xid79", lost.to_owned())],
+            ),
+            (
+                "no UUID means all",
+                xid(48, None),
+                "",
+                vec![(a, "Xid48", xid_message(48)), (b, "Xid48", xid_message(48))],
+            ),
             ("a card of nobody", xid(48, Some("0000:0c:00.0")), "", vec![]),
             ("the watch broke", Incident::Interrupted, b, vec![(b, LOST, lost.to_owned())]),
             ("the watch broke, all answer", Incident::Interrupted, "", vec![]),
-            ("unwatched", Incident::Unwatched(vec![b.to_owned()]), "", vec![(
-                b,
-                UNWATCHED,
-                "the driver does not tell errors of this device".to_owned(),
-            )]),
+            (
+                "unwatched",
+                Incident::Unwatched(vec![b.to_owned()]),
+                "",
+                vec![(b, UNWATCHED, "the driver does not tell errors of this device".to_owned())],
+            ),
         ] {
             let mut marks = Marks::default();
             marks.note(&incident, &cards, &XIDS_OF_APPLICATIONS.into(), |card| {
@@ -152,6 +157,10 @@ mod tests {
         marks.recover(|card| card != "a");
         assert_eq!(marks.of("a").map(|ailment| &*ailment.code), Some("Xid79"));
         assert_eq!(marks.of("b"), None);
-        assert_eq!(marks.of("c").map(|ailment| &*ailment.code), Some(UNWATCHED), "nothing can show that it works");
+        assert_eq!(
+            marks.of("c").map(|ailment| &*ailment.code),
+            Some(UNWATCHED),
+            "nothing can show that it works"
+        );
     }
 }

@@ -112,7 +112,11 @@ pub async fn run(client: Client, state: State, devices: Devices, options: Option
             }
             // The next round is the retry, and a fault that lasts is told once.
             Err(error) if !is_failing => {
-                tracing::warn!(node = node.name, error = &error as &dyn std::error::Error, "cannot report the Device");
+                tracing::warn!(
+                    node = node.name,
+                    error = &error as &dyn std::error::Error,
+                    "cannot report the Device"
+                );
                 is_failing = true;
             }
             Err(_) => {}

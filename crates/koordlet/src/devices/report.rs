@@ -12,9 +12,7 @@ use koord_api::crd::device::{
     CONDITION_HEALTHY, Device, DeviceInfo, DeviceSpec, DeviceTopology, DeviceType, VirtualFunction,
     VirtualFunctionGroup,
 };
-use koord_api::keys::device::label::{
-    GPU_DRIVER_VERSION, GPU_MODEL, GPU_PARTITION_POLICY, GPU_VENDOR,
-};
+use koord_api::keys::device::label::{GPU_DRIVER_VERSION, GPU_MODEL, GPU_PARTITION_POLICY, GPU_VENDOR};
 use koord_api::keys::resource::{GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA};
 use koord_api::quantity::{Family, Quantity, ResourceList};
 use koord_linux::rdma::Card;

@@ -108,8 +108,7 @@ mod tests {
         let mut collector = GpuCollector::new(cgroups);
         let mut store = Store::new(&Limits::default());
         for (second, busy) in [(1, 30), (2, 40)] {
-            let usage =
-                GpuUse { busy_percent: Some(busy), memory_bytes: Some(4000), ..GpuUse::default() };
+            let usage = GpuUse { busy_percent: Some(busy), memory_bytes: Some(4000), ..GpuUse::default() };
             let reading = Reading { gpus: vec![GpuReading { minor: 3, uuid: "GPU-3".into(), usage }] };
             collector.collect(&reading, &[], &mut store, second * 1000).unwrap();
         }

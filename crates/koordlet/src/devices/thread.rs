@@ -160,9 +160,8 @@ impl Worker {
         }
         self.next_recovery = Some(now + RECOVERY_INTERVAL);
         let Some(driver) = self.gpus.driver() else { return };
-        self.marks.recover(|bus_id| {
-            driver.gpu(bus_id).is_ok_and(|gpu| driver.needs_recovery(&gpu) == Some(false))
-        });
+        self.marks
+            .recover(|bus_id| driver.gpu(bus_id).is_ok_and(|gpu| driver.needs_recovery(&gpu) == Some(false)));
     }
 
     fn inventory(&mut self) -> Inventory {
@@ -280,13 +279,9 @@ mod tests {
             Ok(())
         };
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
-            is_accelerators_on: true,
-            xpu_dir: dir.path().join("xpus"),
-            ..Options::default()
-        };
-        let mut worker =
-            Worker::new(Root::host(dir.path()), options, fake.load(), Box::new(watcher));
+        let options =
+            Options { is_accelerators_on: true, xpu_dir: dir.path().join("xpus"), ..Options::default() };
+        let mut worker = Worker::new(Root::host(dir.path()), options, fake.load(), Box::new(watcher));
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(worker.measure(start).gpus.len(), 2);

@@ -73,11 +73,11 @@ fn models_and_drivers() {
     let driver = (GPU_DRIVER_VERSION, "460.91.03");
     let vendor = (GPU_VENDOR, "nvidia");
     for (name, names, want) in [
-        ("koordlet-observe#13.4.D1", vec!["NVIDIA A100-SXM4-80GB"; 2], vec![
-            driver,
-            (GPU_MODEL, "A100-SXM4-80GB"),
-            vendor,
-        ]),
+        (
+            "koordlet-observe#13.4.D1",
+            vec!["NVIDIA A100-SXM4-80GB"; 2],
+            vec![driver, (GPU_MODEL, "A100-SXM4-80GB"), vendor],
+        ),
         ("koordlet-observe#13.4.D2", vec!["Tesla T4"], vec![driver, (GPU_MODEL, "Tesla-T4"), vendor]),
         ("koordlet-observe#13.4.D3", vec!["Tesla T4", "Tesla V100"], vec![vendor]),
         ("not a label's letters", vec!["GeForce (x) "], vec![driver, (GPU_MODEL, "GeForce--x"), vendor]),
@@ -263,7 +263,10 @@ fn accelerators_from_files() {
         ),
         (
             "no code at all",
-            Xpu { status: Some(Status { error_message: "hot".to_owned(), ..Status::default() }), ..Xpu::default() },
+            Xpu {
+                status: Some(Status { error_message: "hot".to_owned(), ..Status::default() }),
+                ..Xpu::default()
+            },
             json!({"type": "gpu", "minor": 0, "health": false, "resources": ratio,
                 "conditions": condition("False", "Unknown", "hot")}),
         ),
