@@ -84,6 +84,7 @@ pub fn compute(sources: Sources<'_>) -> Result<Computed, ComputeError> {
     let text = sources.cpu_manager.filter(|text| manager.is_static() && !text.is_empty());
     let (allocs, taken) = kubelet_allocs(text, pods, &mut warnings)?;
     let withheld = Withheld { kubelet: taken, node: withheld_by_node(&reservation, system.as_ref()) };
+    // Differs: upstream keeps CPUs away from others that pods had which have ended.
     let running = pods.iter().filter(|pod| !pod.is_finished).map(|pod| &pod.pod);
     let pools = share_pools(&topology, &withheld, running);
     let info = &hardware.info;
