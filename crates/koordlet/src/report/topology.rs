@@ -19,7 +19,6 @@ use koord_api::annotation::node_topology::{
 use koord_api::annotation::{Annotation, AnnotationError, Annotations, read};
 use koord_api::cpuset::CpuSet;
 use koord_api::crd::node_resource_topology::{TopologyPolicy, Zone};
-use koord_api::gojson;
 use koord_api::keys::node_topology::annotation::SYSTEM_QOS_RESOURCE;
 use koord_api::keys::node_topology::label::ENABLE_NUMA_RESERVATION;
 use koord_api::topology::{CpuTopology, take_by_topology};
@@ -194,8 +193,7 @@ fn is_same_json(a: &str, b: &str) -> bool {
     if a == b {
         return true;
     }
-    let value =
-        |text: &str| gojson::parse(text).ok().and_then(|value| value.decode::<serde_json::Value>().ok());
+    let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
     matches!((value(a), value(b)), (Some(a), Some(b)) if a == b)
 }
 

@@ -184,7 +184,8 @@ impl PodSync {
             return;
         }
         tracing::warn!(error, failures, "pods were not heard of, those known are kept");
-        let (Some(recorder), Some(node)) = (&self.recorder, &self.state.load().node) else { return };
+        let snapshot = self.state.load();
+        let (Some(recorder), Some(node)) = (&self.recorder, &snapshot.node) else { return };
         if failures == FAILURES_TOLD {
             recorder.event(Note {
                 regarding: node.reference(),
