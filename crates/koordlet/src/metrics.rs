@@ -52,7 +52,7 @@ enum Series {
 type Ages = Mutex<HashMap<Labels, Instant>>;
 
 /// Makes histograms of one family.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Buckets(&'static [f64]);
 
 impl MetricConstructor<Histogram> for Buckets {
@@ -117,19 +117,11 @@ impl KoordletMetrics {
     /// Drops what was not told for a while. Once a minute is enough.
     pub fn sweep(&self, now: Instant) {
         for series in &self.inner.families {
-            let (told, remove): (&Ages, &dyn Fn(&Labels)) = match series {
-                Series::Gauge { family, told } => (told, &|labels| _ = family.remove(labels)),
-                Series::Counter { family, told } => (told, &|labels| _ = family.remove(labels)),
-                Series::Histogram(_) => continue,
-            };
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            told.retain(|labels, at| {
-                let is_fresh = now.saturating_duration_since(*at) <= LIFE;
-                if !is_fresh {
-                    remove(labels);
-                }
-                is_fresh
-            });
+            match series {
+                Series::Gauge { family, told } => expire(family, told, now),
+                Series::Counter { family, told } => expire(family, told, now),
+                Series::Histogram(_) => {}
+            }
         }
     }
 
@@ -175,6 +167,16 @@ fn register(metric: Metric, internal: &Metrics, external: &Metrics) -> Series {
             Series::Histogram(family)
         }
     })
+}
+
+fn expire<M>(family: &Family<Labels, M>, told: &Ages, now: Instant) {
+    told.lock().unwrap_or_else(PoisonError::into_inner).retain(|labels, at| {
+        let is_fresh = now.saturating_duration_since(*at) <= LIFE;
+        if !is_fresh {
+            family.remove(labels);
+        }
+        is_fresh
+    });
 }
 
 fn note(metric: Metric, told: &Ages, labels: Labels) {

@@ -14,6 +14,9 @@ pub mod pods;
 pub mod claims;
 pub mod watch;
 
+#[cfg(test)]
+mod fake_kubelet;
+
 pub use snapshot::{Hardware, MetricPolicy, NodeState, PodState, Snapshot, Synced};
 
 use std::sync::Arc;

@@ -105,7 +105,7 @@ impl CoreSched {
         {
             let pod = unit.pod;
             let cookie = entry.cookie.to_string();
-            let labels = [&pod.name, &pod.namespace, &*pod.id.uid, unit.name, &unit.id, group, &cookie];
+            let labels = [pod.name.as_str(), &pod.namespace, &pod.id.uid, unit.name, &unit.id, group, &cookie];
             setting.metrics.set(Metric::CoreSchedCookie, &labels, 1.0);
         }
     }

@@ -41,24 +41,24 @@ impl Log {
 
     pub(super) fn append(&mut self, event: &Event, now: Instant) {
         let result = self.try_append(event, now);
-        self.settle(result, "cannot write audit records");
+        self.settle(result);
     }
 
     pub(super) fn flush(&mut self, now: Instant) {
         let Some(current) = &mut self.current else { return };
         current.flushed = Some(now);
         let result = current.file.flush();
-        self.settle(result, "cannot flush audit records");
+        self.settle(result);
     }
 
-    fn settle(&mut self, result: std::io::Result<()>, doing: &'static str) {
+    fn settle(&mut self, result: std::io::Result<()>) {
         match result {
             Ok(()) => self.is_broken = false,
             Err(error) => {
                 self.current = None;
                 if !std::mem::replace(&mut self.is_broken, true) {
                     let dir = self.dir.display();
-                    tracing::warn!(error = &error as &dyn std::error::Error, %dir, doing);
+                    tracing::warn!(error = &error as &dyn std::error::Error, %dir, "cannot write audit records");
                 }
             }
         }

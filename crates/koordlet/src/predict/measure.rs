@@ -6,7 +6,9 @@ use super::{Sample, Training};
 use crate::state::Snapshot;
 use crate::store::{Aggregate, Key, Kind, Store, Window};
 
-/// What pods and node used over the last `interval_ms`. Pods that have ended use nothing any more and are not asked for.
+/// What pods and node used over the last `interval_ms`.
+///
+/// Differs: upstream goes on asking for pods that have ended.
 pub fn training(store: &Store, snapshot: &Snapshot, interval_ms: i64, now_ms: i64) -> Training {
     let window = Window { start_ms: now_ms.saturating_sub(interval_ms), end_ms: now_ms };
     let p90 = |key: Key| store.query(&key.into(), window).value(Aggregate::P90).ok();

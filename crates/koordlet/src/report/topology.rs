@@ -19,7 +19,6 @@ use koord_api::annotation::node_topology::{
 use koord_api::annotation::{Annotation, AnnotationError, Annotations, read};
 use koord_api::cpuset::CpuSet;
 use koord_api::crd::node_resource_topology::{TopologyPolicy, Zone};
-use koord_api::gojson;
 use koord_api::keys::node_topology::annotation::SYSTEM_QOS_RESOURCE;
 use koord_api::keys::node_topology::label::ENABLE_NUMA_RESERVATION;
 use koord_api::topology::{CpuTopology, take_by_topology};
@@ -84,6 +83,7 @@ pub fn compute(sources: Sources<'_>) -> Result<Computed, ComputeError> {
     let text = sources.cpu_manager.filter(|text| manager.is_static() && !text.is_empty());
     let (allocs, taken) = kubelet_allocs(text, pods, &mut warnings)?;
     let withheld = Withheld { kubelet: taken, node: withheld_by_node(&reservation, system.as_ref()) };
+    // Differs: upstream keeps CPUs away from others that pods had which have ended.
     let running = pods.iter().filter(|pod| !pod.is_finished).map(|pod| &pod.pod);
     let pools = share_pools(&topology, &withheld, running);
     let info = &hardware.info;
@@ -193,8 +193,7 @@ fn is_same_json(a: &str, b: &str) -> bool {
     if a == b {
         return true;
     }
-    let value =
-        |text: &str| gojson::parse(text).ok().and_then(|value| value.decode::<serde_json::Value>().ok());
+    let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
     matches!((value(a), value(b)), (Some(a), Some(b)) if a == b)
 }
 

@@ -34,6 +34,8 @@ pub struct KubeletOptions {
     /// `kubelet-read-only-port`
     pub read_only_port: u16,
     /// Who signs the kubelet's certificate. None takes any, since most kubelets sign their own.
+    ///
+    /// Differs: upstream cannot verify it at all, and keeps the address that the Node had at start.
     pub ca_file: Option<PathBuf>,
     /// Certificate and key to show in place of the API client's credentials.
     pub client_files: Option<(PathBuf, PathBuf)>,

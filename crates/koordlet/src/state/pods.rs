@@ -184,7 +184,8 @@ impl PodSync {
             return;
         }
         tracing::warn!(error, failures, "pods were not heard of, those known are kept");
-        let (Some(recorder), Some(node)) = (&self.recorder, &self.state.load().node) else { return };
+        let snapshot = self.state.load();
+        let (Some(recorder), Some(node)) = (&self.recorder, &snapshot.node) else { return };
         if failures == FAILURES_TOLD {
             recorder.event(Note {
                 regarding: node.reference(),
@@ -209,9 +210,13 @@ pub enum SyncError {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::state::Snapshot;
+    use crate::state::fake_kubelet::{FakeKubelet, TOKEN};
+    use crate::state::kubelet::KubeletOptions;
 
     fn pod(uid: &str, phase: &str) -> Value {
         json!({ "metadata": { "name": uid, "namespace": "shop", "uid": uid }, "spec": { "containers": [] },
@@ -265,5 +270,64 @@ mod tests {
         let error = book.read(b"{").unwrap_err().to_string();
         assert!(error.starts_with("parse kubelet pod list failed, err: "), "{error}");
         assert!(matches!(book.read(br#"{"items":null}"#), Ok(Told::Nothing)));
+    }
+
+    /// Waits until the state is as wanted; the machine may be busy.
+    async fn until(state: &State, is_wanted: impl Fn(&Snapshot) -> bool) {
+        tokio::time::timeout(Duration::from_secs(120), state.wait_for(is_wanted)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn pods_are_asked_for_in_turn() {
+        let fake = FakeKubelet::start(false).await;
+        fake.tell(Ok(json!([pod("a", "Running")])));
+        let (kubelet, state, calls) = fake.client(TOKEN, KubeletOptions::default());
+        let sync = PodSync {
+            state: state.clone(),
+            kubelet,
+            book: PodBook::new(Driver::Systemd),
+            interval: Duration::from_millis(20),
+            news: Arc::new(Notify::new()),
+            recorder: None,
+        };
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(sync.run(stop.clone()));
+        until(&state, |snapshot| snapshot.synced.pods && snapshot.pods.len() == 1).await;
+        until(&state, |snapshot| snapshot.editions.pods > 2).await;
+        // The kubelet is away: what is known stays.
+        fake.tell(Err(StatusCode::SERVICE_UNAVAILABLE));
+        let refused = || calls.lock().unwrap().iter().filter(|call| call.code == 503).count();
+        while refused() < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(uids(&state.load().pods), ["a"]);
+        fake.tell(Ok(json!([pod("a", "Running"), pod("b", "Pending")])));
+        until(&state, |snapshot| snapshot.pods.len() == 2).await;
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_new_pod_is_asked_for_at_once() {
+        let fake = FakeKubelet::start(false).await;
+        fake.tell(Ok(json!([pod("a", "Running")])));
+        let (kubelet, state, _) = fake.client(TOKEN, KubeletOptions::default());
+        let news = Arc::new(Notify::new());
+        let sync = PodSync {
+            state: state.clone(),
+            kubelet,
+            book: PodBook::new(Driver::Systemd),
+            interval: Duration::from_secs(3600),
+            news: news.clone(),
+            recorder: None,
+        };
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(sync.run(stop.clone()));
+        until(&state, |snapshot| snapshot.pods.len() == 1).await;
+        fake.tell(Ok(json!([pod("a", "Running"), pod("b", "Pending")])));
+        news.notify_one();
+        until(&state, |snapshot| snapshot.pods.len() == 2).await;
+        stop.cancel();
+        task.await.unwrap();
     }
 }

@@ -40,9 +40,9 @@ pub enum Outcome {
 /// Why a report was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error("updating status is limited qps={QPS} burst={BURST}")]
+    #[error("updating status is limited qps={} burst={}", QPS, BURST)]
     Limited,
-    #[error("NodeMetric {name} was changed by others {ATTEMPTS_MAX} times in a row")]
+    #[error("NodeMetric {name} was changed by others {} times in a row", ATTEMPTS_MAX)]
     Contended { name: String },
     #[error("cannot write the status of NodeMetric {name}")]
     Api { name: String, source: kube::Error },

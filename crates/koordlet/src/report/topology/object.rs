@@ -85,8 +85,11 @@ impl Computed {
                 .cloned()
                 .unwrap_or_else(|| Zone { name: wanted.name.clone(), ..Zone::default() });
             zone.zone_type.clone_from(&wanted.zone_type);
+            let before = zone.resources.len();
             wanted.resources.iter().for_each(|resource| merge_resource(&mut zone.resources, resource));
-            zone.resources.sort_by(|a, b| a.name.cmp(&b.name));
+            if zone.resources.len() != before {
+                zone.resources.sort_by(|a, b| a.name.cmp(&b.name));
+            }
             merged.push(zone);
         }
         sort_zones(&mut merged);

@@ -34,12 +34,10 @@ fn sixteen() -> Hardware {
 
 /// 4 CPUs of two cores.
 fn four() -> Hardware {
-    let info = CpuInfo {
-        model: "ExampleCPU".to_owned(),
-        vendor: "GenuineIntel".to_owned(),
-        hyper_threading: true,
-        ..CpuInfo::default()
-    };
+    let mut info = CpuInfo::default();
+    info.model = "ExampleCPU".to_owned();
+    info.vendor = "GenuineIntel".to_owned();
+    info.hyper_threading = true;
     let cpus = (0..4).map(|id| cpu(id, id / 2, 0, 0)).collect();
     Hardware { info, cpus, numa_nodes: vec![numa(0, 15_616 * 1024)] }
 }
