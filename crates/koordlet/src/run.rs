@@ -7,7 +7,6 @@ mod assemble;
 mod node;
 mod show;
 mod talk;
-mod training;
 
 use std::ffi::OsString;
 use std::io::Write;

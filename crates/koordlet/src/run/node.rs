@@ -14,7 +14,6 @@ use koord_api::crd::node_metric::NodeMemoryCollectPolicy;
 use tokio::sync::oneshot;
 
 use super::show::{self, Shown};
-use super::training;
 use crate::act::{Act, Evictor, Ground, Hands};
 use crate::apply::Applier;
 use crate::collect::{Collectors, MemoryPolicy, Moment};
@@ -23,6 +22,7 @@ use crate::devices::{Devices, GpuCollector};
 use crate::metrics::KoordletMetrics;
 use crate::predict::files::Files;
 use crate::predict::Predictor;
+use crate::predict::measure::training;
 use crate::state::{Editions, Hardware, News, Snapshot, State};
 use crate::store::Store;
 
@@ -328,7 +328,7 @@ impl Brain {
             return;
         }
         self.progress.trained = Some(now.instant);
-        let training = training::gather(&self.store, snapshot, self.training_interval, now.unix_ms);
+        let training = training(&self.store, snapshot, self.predictor.settings().training_interval_ms, now.unix_ms);
         self.predictor.train(&training, now.unix_ms);
         self.checkpoints.keep(&mut self.predictor, now.unix_ms);
     }
