@@ -15,7 +15,7 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Tells `news` of every pod that appears, until told to stop. Without inotify pods are found by asking in turn.
 pub async fn run(watch: std::io::Result<PodWatch>, news: Arc<Notify>, stop: CancellationToken) {
-    let watched = watch.and_then(AsyncFd::new);
+    let watched = watch.and_then(AsyncFd::register);
     let mut watched = match watched {
         Ok(watched) => watched,
         Err(error) => {
