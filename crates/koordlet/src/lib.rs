@@ -1,6 +1,7 @@
 //! koordlet, the node agent: what it observes, what it decides, what it applies.
 
 // What is known and measured.
+pub mod collect;
 pub mod state;
 pub mod store;
 

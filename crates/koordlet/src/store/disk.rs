@@ -248,7 +248,7 @@ fn parse(bytes: &[u8]) -> Option<(Key, Page, &[u8])> {
     }
     let (kind, mut body) = text(body)?;
     let kind = Kind::parse(kind)?;
-    let mut values = Vec::new();
+    let mut values: Vec<Arc<str>> = Vec::new();
     for _ in kind.properties() {
         let (value, rest) = text(body)?;
         values.push(value.into());

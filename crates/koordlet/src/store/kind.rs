@@ -240,7 +240,7 @@ impl From<Key> for Selector {
 pub enum KeyError {
     #[error("property {property} is not registered in metric {kind}")]
     Unregistered { property: Property, kind: Kind },
-    #[error("property is not fulled set, metric {kind} has {:?}", kind.properties())]
+    #[error("property is not fulled set, metric {kind} has {:?}", .kind.properties())]
     Incomplete { kind: Kind },
 }
 

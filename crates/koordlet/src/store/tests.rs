@@ -277,8 +277,8 @@ fn churn_leaves_nothing_behind() {
     let mut bytes = 0;
     for n in 0..(4 * 3600) {
         let at_ms = NOW + n * SECOND;
-        // Ten pods a minute, each living for ten.
-        for pod in (n / 6).saturating_sub(100)..=(n / 6) {
+        // Ten pods a minute, each living for three.
+        for pod in (n / 6).saturating_sub(30)..=(n / 6) {
             let id = store.find(key(&format!("pod-{pod}")));
             batch.add(id, at_ms, 0.25);
         }
@@ -289,7 +289,7 @@ fn churn_leaves_nothing_behind() {
         }
     }
     let stats = store.stats();
-    assert!(stats.series < 101 + 600 + 60, "{stats:?}");
+    assert!(stats.series < 31 + 600 + 60, "{stats:?}");
     assert!(stats.memory_bytes <= bytes + bytes / 10, "{bytes} {stats:?}");
 }
 
