@@ -25,7 +25,7 @@ use koordlet::report::node_metric::{Sources, measure};
 use koordlet::report::topology::run::{Options, Remote, Reporter};
 use koordlet::state::kubelet::{Kubelet, KubeletOptions};
 use koordlet::state::pods::{PodBook, PodSync};
-use koordlet::state::watch::Watcher;
+use koordlet::state::objects::Watcher;
 use koordlet::state::{Snapshot, State};
 use koordlet::store::{Batch, Kind, Limits, Store};
 use kube::Api;

@@ -12,7 +12,7 @@ pub mod pleg;
 pub mod pods;
 
 pub mod claims;
-pub mod watch;
+pub mod objects;
 
 #[cfg(test)]
 mod fake_kubelet;

@@ -15,8 +15,7 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Tells `news` of every pod that appears, until told to stop. Without inotify pods are found by asking in turn.
 pub async fn run(watch: std::io::Result<PodWatch>, news: Arc<Notify>, stop: CancellationToken) {
-    let watched = watch.and_then(AsyncFd::new);
-    let mut watched = match watched {
+    let mut watched = match watch.and_then(register) {
         Ok(watched) => watched,
         Err(error) => {
             tracing::warn!(%error, "cgroups cannot be watched, new pods are found by asking in turn");
@@ -47,6 +46,12 @@ pub async fn run(watch: std::io::Result<PodWatch>, news: Arc<Notify>, stop: Canc
             }
         }
     }
+}
+
+/// Its successor is unsafe, which this project does without.
+#[expect(deprecated, reason = "what it warns of cannot be: a watch owns its descriptor until it is dropped")]
+fn register(watch: PodWatch) -> std::io::Result<AsyncFd<PodWatch>> {
+    AsyncFd::new(watch)
 }
 
 fn tell(told: Vec<PodNews>, news: &Notify) {

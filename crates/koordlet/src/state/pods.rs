@@ -106,7 +106,7 @@ impl PodBook {
 
     /// The same pod as before where only things changed that nobody looks at.
     fn shared(&self, pod: PodState) -> Arc<PodState> {
-        let before = self.known.values().find(|known| **known == pod);
+        let before = self.known.values().find(|known| ***known == pod);
         before.cloned().unwrap_or_else(|| Arc::new(pod))
     }
 }
