@@ -18,7 +18,7 @@ use crate::report::node_metric::{Gpu, Report, Sources, measure};
 use crate::report::topology::run::{Options as TopologyOptions, Remote, Reporter};
 use crate::state::kubelet::{Call, Kubelet, KubeletOptions};
 use crate::state::pods::{PodBook, PodSync};
-use crate::state::watch::Watcher;
+use crate::state::objects::Watcher;
 use crate::state::{State, claims, pleg};
 
 /// How often the topology is looked at where it is not reported: decisions need it all the same.
