@@ -26,7 +26,7 @@ use koord_linux::handle::Buffer;
 use koord_linux::root::Root;
 
 pub use cycles::CyclesReading;
-pub use facts::{CpuFacts, Facts, Rounds};
+pub use facts::{CpuFacts, Facts, Outcomes, Rounds};
 pub use host_apps::ApplicationReading;
 pub use pressure::PressureReading;
 pub use resctrl::{ResctrlMeasure, ResctrlReading};
@@ -168,7 +168,10 @@ impl Collectors {
             cycles: settings
                 .has_cycles
                 .then(|| cycles::Collector::new(settings.cycles_interval, settings.cycles_window)),
-            cold: settings.has_cold_pages.then(|| cold::Collector::enable(root, settings.cold_interval)).flatten(),
+            cold: settings
+                .has_cold_pages
+                .then(|| cold::Collector::enable(root, settings.cold_interval))
+                .flatten(),
             resctrl: settings.has_resctrl.then(|| resctrl::Collector::new(root, settings.resctrl_interval)),
             buffer: Buffer::default(),
             batch: Batch::default(),
@@ -203,7 +206,13 @@ impl Collectors {
             self.pods.run(&mut pass);
             self.best_effort.run(&mut pass, self.pods.batch_request_milli());
             self.host_apps.run(&mut pass);
-            self.system.run(&mut pass, &self.node, self.pods.used(), self.host_apps.used(), self.pods.numa_used());
+            self.system.run(
+                &mut pass,
+                &self.node,
+                self.pods.used(),
+                self.host_apps.used(),
+                self.pods.numa_used(),
+            );
         }
         if let Some(pressure) = &mut self.pressure {
             pressure.run(&mut pass, self.pods.records_mut());

@@ -173,7 +173,9 @@ impl Store {
         let mut store = Store::new(limits);
         if let Some(path) = &limits.path {
             let oldest_ms = now_ms.saturating_sub(store.retention_ms);
-            disk::read(path, Window { start_ms: oldest_ms, end_ms: i64::MAX }, |key, page| store.restore(key, page));
+            disk::read(path, Window { start_ms: oldest_ms, end_ms: i64::MAX }, |key, page| {
+                store.restore(key, page)
+            });
             store.disk = Disk::open(path, limits.disk_retention, limits.disk_bytes);
         }
         store
@@ -225,7 +227,8 @@ impl Store {
     /// Stores a batch, all of it or nothing, and empties it. `now_ms` is the clock.
     pub fn commit(&mut self, now_ms: i64, batch: &mut Batch) -> Result<(), AppendError> {
         self.follow_clock(now_ms);
-        let checked = batch.samples.iter().try_for_each(|(id, at_ms, value)| self.check(now_ms, *id, *at_ms, *value));
+        let checked =
+            batch.samples.iter().try_for_each(|(id, at_ms, value)| self.check(now_ms, *id, *at_ms, *value));
         if let Err(fault) = checked {
             batch.samples.clear();
             return Err(AppendError(fault));
@@ -255,35 +258,36 @@ impl Store {
     }
 
     fn append(&mut self, slot: u32, at_ms: i64, value: f64) {
-        let mut chain = std::mem::take(&mut self.at_mut(slot).chain);
-        let last_ms = chain.newest().map(|(last_ms, _)| last_ms);
-        let is_late = last_ms.is_some_and(|last_ms| at_ms <= last_ms);
-        let mut stored = chain.add(&mut self.pool, &mut self.scratch, at_ms, value);
-        if !stored && self.shed() {
-            stored = chain.add(&mut self.pool, &mut self.scratch, at_ms, value);
-        }
-        self.at_mut(slot).chain = chain;
-        if stored {
+        let newest = self.at(slot).chain.newest();
+        let is_late = newest.is_some_and(|(newest_ms, _)| at_ms <= newest_ms);
+        let is_stored = self.add(slot, at_ms, value) || (self.shed() && self.add(slot, at_ms, value));
+        if is_stored {
             self.appended_total += 1;
             self.out_of_order_total += u64::from(is_late);
             self.newest_ms = self.newest_ms.max(Some(at_ms));
         }
     }
 
+    /// False when there is no page left.
+    fn add(&mut self, slot: u32, at_ms: i64, value: f64) -> bool {
+        let Some(series) = usize::try_from(slot).ok().and_then(|slot| self.series.get_mut(slot)) else {
+            return false;
+        };
+        series.chain.add(&mut self.pool, &mut self.scratch, at_ms, value)
+    }
+
     /// Frees the oldest page, of a container's series if there is one; of several pages only, so that nothing vanishes
     /// whole. False when there is none.
     fn shed(&mut self) -> bool {
         let oldest = |is_any: bool| {
-            let candidates = (0..).zip(&self.series).filter(|(_, series)| {
+            let candidates = self.series.iter().enumerate().filter(|(_, series)| {
                 let is_container = series.key.as_ref().is_some_and(|key| key.kind.is_of_containers());
                 series.chain.has_several_pages() && (is_any || is_container)
             });
             candidates.min_by_key(|(_, series)| series.chain.oldest_ms(&self.pool)).map(|(slot, _)| slot)
         };
         let Some(slot) = oldest(false).or_else(|| oldest(true)) else { return false };
-        let mut chain = std::mem::take(&mut self.at_mut(slot).chain);
-        chain.drop_first(&mut self.pool);
-        self.at_mut(slot).chain = chain;
+        self.series[slot].chain.drop_first(&mut self.pool);
         self.shed_total += 1;
         true
     }
@@ -341,13 +345,12 @@ impl Store {
 
     /// A page from disk. One that is not newer than what its series has is a repetition.
     fn restore(&mut self, key: Key, page: page::Page) {
-        let slot = self.find(key).slot;
-        let mut chain = std::mem::take(&mut self.at_mut(slot).chain);
+        let id = self.find(key);
         let last_ms = page.last_ms;
-        if chain.attach(&mut self.pool, page) {
+        let series = usize::try_from(id.slot).ok().and_then(|slot| self.series.get_mut(slot));
+        if series.is_some_and(|series| series.chain.attach(&mut self.pool, page)) {
             self.newest_ms = self.newest_ms.max(Some(last_ms));
         }
-        self.at_mut(slot).chain = chain;
     }
 
     /// Points of every series that matches.
@@ -379,7 +382,8 @@ impl Store {
                 return;
             }
             let slot = self.by_key.get(&key);
-            let in_memory_ms = slot.and_then(|slot| self.at(*slot).chain.oldest_ms(&self.pool)).unwrap_or(i64::MAX);
+            let in_memory_ms =
+                slot.and_then(|slot| self.at(*slot).chain.oldest_ms(&self.pool)).unwrap_or(i64::MAX);
             let given_ms = given.entry(key).or_insert(i64::MIN);
             let wanted = |(at, _): &(i64, f64)| window.has(*at) && *at < in_memory_ms && *at > *given_ms;
             points.points.extend(page.samples().filter(wanted));

@@ -115,12 +115,16 @@ impl Collector {
     /// The smallest CPU set of any container; None without containers.
     fn smallest_set(&mut self, buffer: &mut Buffer) -> Option<u32> {
         let mut smallest = None;
-        for handle in self.containers.iter_mut().flat_map(|(_, handles)| handles) {
+        for (_, handles) in &mut self.containers {
             // Differs: a container that ends meanwhile does not cost the round, nor does one whose set is not written
             // yet make the limit 0.
-            let Ok(content) = handle.read(buffer) else { continue };
-            let Some(count) = cpu_count(content).ok().filter(|count| *count > 0) else { continue };
-            smallest = Some(smallest.map_or(count, |known: u32| known.min(count)));
+            handles.retain_mut(|handle| {
+                let Ok(content) = handle.read(buffer) else { return false };
+                if let Some(count) = cpu_count(content).ok().filter(|count| *count > 0) {
+                    smallest = Some(smallest.map_or(count, |known: u32| known.min(count)));
+                }
+                true
+            });
         }
         smallest
     }
@@ -145,7 +149,9 @@ impl Collector {
     pub(super) fn opens(&self) -> u64 {
         let containers = self.containers.iter().flat_map(|(_, handles)| handles);
         let files = self.files.iter().flat_map(|files| {
-            [Some(&files.usage), Some(&files.quota), files.period.as_ref(), Some(&files.cpus)].into_iter().flatten()
+            [Some(&files.usage), Some(&files.quota), files.period.as_ref(), Some(&files.cpus)]
+                .into_iter()
+                .flatten()
         });
         containers.chain(files).map(|handle| u64::from(handle.opens())).sum()
     }

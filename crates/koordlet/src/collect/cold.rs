@@ -45,7 +45,13 @@ impl ColdSlots {
     }
 
     /// Two samples; nothing when a file cannot be read. `used` is for groups whose memory is known.
-    fn add(&mut self, pass: &mut Pass<'_>, used: Option<u64>, cold_key: impl Fn() -> Key, hot_key: impl Fn() -> Key) {
+    fn add(
+        &mut self,
+        pass: &mut Pass<'_>,
+        used: Option<u64>,
+        cold_key: impl Fn() -> Key,
+        hot_key: impl Fn() -> Key,
+    ) {
         let Ok(cold) = self.cold(pass.buffer) else { return };
         let used = used.or_else(|| {
             let content = self.memory.as_mut()?.read(pass.buffer).ok()?;
@@ -123,7 +129,8 @@ impl Collector {
             }
         }
         for app in apps {
-            let kinds = [Kind::HostApplicationMemoryColdPageSize, Kind::HostApplicationMemoryWithHotPageUsage];
+            let kinds =
+                [Kind::HostApplicationMemoryColdPageSize, Kind::HostApplicationMemoryWithHotPageUsage];
             add_group(pass, &mut app.cold, app.group.dir(), &app.name, kinds);
         }
         pass.commit("ColdPageCollector");

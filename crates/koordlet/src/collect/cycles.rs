@@ -166,9 +166,9 @@ fn cpus_of(cgroups: &Cgroups, dir: &Dir, online: &CpuSet) -> CpuSet {
 }
 
 fn add(pass: &mut Pass<'_>, reading: &CyclesReading) {
-    for (resource, count) in [("cycle", reading.cycles.cycles), ("instruction", reading.cycles.instructions)] {
-        let key: Key =
-            Kind::ContainerCpi.of([&reading.pod_uid, &reading.container_id, &Arc::from(resource)]);
+    for (resource, count) in [("cycle", reading.cycles.cycles), ("instruction", reading.cycles.instructions)]
+    {
+        let key: Key = Kind::ContainerCpi.of([&reading.pod_uid, &reading.container_id, &Arc::from(resource)]);
         let id = pass.store.find(key);
         pass.batch.add(id, pass.now.unix_ms, super::group::bytes(count));
     }

@@ -71,8 +71,14 @@ mod tests {
     #[test]
     fn failures_are_tried_less_and_less_often() {
         let mut patience = Patience::default();
-        let tried: Vec<u32> =
-            (0..50).filter(|_| !patience.waits() && { patience.failed(); true }).collect();
+        let tried: Vec<u32> = (0..50)
+            .filter(|_| {
+                !patience.waits() && {
+                    patience.failed();
+                    true
+                }
+            })
+            .collect();
         assert_eq!(tried, [0, 1, 3, 7, 15, 31, 47]);
         patience.succeeded();
         assert!(!patience.waits() && patience.failed());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use koord_api::crd::node_slo::HostApplicationSpec;
+use koord_api::qos::Qos;
 use koord_linux::cgroup::{Cgroups, Dir, host_app};
 use koord_linux::error::Malformed;
 use koord_linux::handle::Handle;
@@ -124,14 +125,21 @@ impl Record {
             })
         };
         make()
-            .inspect_err(|error| tracing::warn!(application = spec.name, %error, "a host application is left out"))
+            .inspect_err(
+                |error| tracing::warn!(application = spec.name, %error, "a host application is left out"),
+            )
             .ok()
     }
 
     /// What it used, and its memory with page cache.
     fn run(&mut self, pass: &mut Pass<'_>) -> Option<(Usage, f64)> {
         let reading = self.group.read_patiently(pass.buffer, true)?;
-        let with_page_cache = memory_stat::usage(self.usage_file.read(pass.buffer).ok()?).ok()?;
+        let usage =
+            self.usage_file.read(pass.buffer).ok().and_then(|content| memory_stat::usage(content).ok());
+        let Some(with_page_cache) = usage else {
+            self.group.patience.failed();
+            return None;
+        };
         let cores = self.group.rates(pass.now.instant, &reading).cores?;
         let usage = Usage { cores, bytes: bytes(reading.memory.used()) };
         let with_page_cache = bytes(with_page_cache);
@@ -151,8 +159,9 @@ impl Record {
 /// Where the application's group lies. A path that is a base itself or leaves it is refused.
 fn dir(cgroups: &Cgroups, spec: &HostApplicationSpec) -> Result<Dir, Malformed> {
     let Some(path) = &spec.cgroup_path else {
-        return host_app::default_dir(&spec.name, spec.qos.parse().ok());
+        return host_app::default_dir(&spec.name, Qos::parse(&spec.qos));
     };
-    let base = path.base.as_ref().map_or(host_app::Base::CgroupRoot, |base| host_app::Base::parse(base.as_str()));
+    let base =
+        path.base.as_ref().map_or(host_app::Base::CgroupRoot, |base| host_app::Base::parse(base.as_str()));
     host_app::dir(cgroups.driver(), base, &path.parent_dir, &path.relative_path)
 }

@@ -8,7 +8,7 @@ use koord_linux::root::Root;
 use koord_linux::stat::{self, MemInfo};
 
 use super::facts::Facts;
-use super::group::{bytes, to_millionths};
+use super::group::{Unread, bytes, to_millionths};
 use super::{Pass, Shared, Usage};
 use crate::store::{Id, Kind};
 
@@ -37,6 +37,7 @@ pub(super) struct Collector {
     meminfo: Handle,
     ticks_per_second: u64,
     baseline: Option<(Instant, u64)>,
+    is_failing: bool,
     used: Shared<Usage>,
     memory: Option<MemInfo>,
     numa: Vec<Numa>,
@@ -56,6 +57,7 @@ impl Collector {
             root: root.clone(),
             ticks_per_second: stat::ticks_per_second(),
             baseline: None,
+            is_failing: false,
             used: None,
             memory: None,
             numa: Vec::new(),
@@ -68,28 +70,42 @@ impl Collector {
     }
 
     pub(super) fn run(&mut self, pass: &mut Pass<'_>, facts: &Facts) {
-        if let Some(usage) = self.read(pass) {
-            let at_ms = pass.now.unix_ms;
-            let cpu = pass.store.place(&mut self.cpu_slot, || Kind::NodeCpuUsage.of([]));
-            pass.batch.add(cpu, at_ms, usage.cores);
-            let memory = pass.store.place(&mut self.memory_slot, || Kind::NodeMemoryUsage.of([]));
-            pass.batch.add(memory, at_ms, usage.bytes);
-            self.used = Some((pass.now.instant, usage));
-            self.run_numa(pass, facts);
+        match self.read(pass) {
+            Ok(usage) => {
+                self.is_failing = false;
+                if let Some(usage) = usage {
+                    self.add(pass, usage);
+                    self.run_numa(pass, facts);
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::warn!(%error, "the node's counters cannot be read");
+                }
+            }
         }
         pass.commit("NodeResourceCollector");
     }
 
+    fn add(&mut self, pass: &mut Pass<'_>, usage: Usage) {
+        let at_ms = pass.now.unix_ms;
+        let cpu = pass.store.place(&mut self.cpu_slot, || Kind::NodeCpuUsage.of([]));
+        pass.batch.add(cpu, at_ms, usage.cores);
+        let memory = pass.store.place(&mut self.memory_slot, || Kind::NodeMemoryUsage.of([]));
+        pass.batch.add(memory, at_ms, usage.bytes);
+        self.used = Some((pass.now.instant, usage));
+    }
+
     /// What the node used since the last reading; None when there is none, or the counter went back.
-    fn read(&mut self, pass: &mut Pass<'_>) -> Option<Usage> {
-        let content = self.stat.read(pass.buffer).inspect_err(|error| warn(error)).ok()?;
-        let ticks = stat::used_ticks(content).inspect_err(|error| warn(error)).ok()?;
+    fn read(&mut self, pass: &mut Pass<'_>) -> Result<Option<Usage>, Unread> {
+        let content = self.stat.read(pass.buffer)?;
+        let ticks = stat::used_ticks(content)?;
         // Kernels without lines of single CPUs just have no NUMA usage.
         if stat::used_ticks_per_cpu(content, &mut self.cpu_ticks).is_err() {
             self.cpu_ticks.clear();
         }
         self.cpu_ticks.sort_unstable();
-        let memory = MemInfo::parse(self.meminfo.read(pass.buffer).inspect_err(|error| warn(error)).ok()?);
+        let memory = MemInfo::parse(self.meminfo.read(pass.buffer)?);
         self.memory = Some(memory);
         if pass.has_page_cache {
             let slot = &mut self.page_cache_slot;
@@ -97,9 +113,9 @@ impl Collector {
             pass.batch.add(id, pass.now.unix_ms, bytes(memory.used_with_page_cache_bytes()));
         }
         let now = pass.now.instant;
-        let (before_at, before) = self.baseline.replace((now, ticks))?;
-        let cores = stat::cores(before, ticks, now.duration_since(before_at), self.ticks_per_second)?;
-        Some(Usage { cores: to_millionths(cores), bytes: bytes(memory.used_bytes()) })
+        let Some((before_at, before)) = self.baseline.replace((now, ticks)) else { return Ok(None) };
+        let cores = stat::cores(before, ticks, now.duration_since(before_at), self.ticks_per_second);
+        Ok(cores.map(|cores| Usage { cores: to_millionths(cores), bytes: bytes(memory.used_bytes()) }))
     }
 
     fn run_numa(&mut self, pass: &mut Pass<'_>, facts: &Facts) {
@@ -128,7 +144,8 @@ impl Collector {
         }
         let elapsed = now.duration_since(before_at);
         for numa in &mut self.numa {
-            let cores = numa.ticks.take().and_then(|ticks| stat::cores(0, ticks, elapsed, self.ticks_per_second));
+            let cores =
+                numa.ticks.take().and_then(|ticks| stat::cores(0, ticks, elapsed, self.ticks_per_second));
             let Some(cores) = cores.map(to_millionths) else { continue };
             let id = pass.store.place(&mut numa.cpu_slot, || Kind::NodeNumaCpuUsage.of([&numa.name]));
             pass.batch.add(id, at_ms, cores);
@@ -179,8 +196,4 @@ impl Collector {
     pub(super) fn set_ticks_per_second(&mut self, ticks: u64) {
         self.ticks_per_second = ticks;
     }
-}
-
-fn warn(error: &dyn std::error::Error) {
-    tracing::warn!(error, "the node's counters cannot be read");
 }

@@ -134,7 +134,10 @@ impl PodRecord {
             self.containers.drain(..).map(|record| (Arc::clone(&record.id), record)).collect();
         for (container, id) in ids {
             let record = known.remove(id).or_else(|| {
-                let parsed: ContainerId = id.parse().inspect_err(|error| tracing::warn!(%error, "odd container")).ok()?;
+                let parsed = id
+                    .parse::<ContainerId>()
+                    .inspect_err(|error| tracing::warn!(%error, "odd container"))
+                    .ok()?;
                 let dir = cgroups.container_dir(self.pod.group.dir(), &parsed);
                 Record::new(cgroups, dir, Arc::clone(id), &container.name)
             });
@@ -164,9 +167,8 @@ impl Collector {
         self.batch_request_milli = 0;
         for pod in pods {
             self.batch_request_milli = self.batch_request_milli.saturating_add(batch_request_milli(pod));
-            let is_moved = |record: &PodRecord| {
-                *record.pod.group.dir() != cgroups.pod_dir(pod.id.kube_qos, &pod.id.uid)
-            };
+            let is_moved =
+                |record: &PodRecord| *record.pod.group.dir() != cgroups.pod_dir(pod.id.kube_qos, &pod.id.uid);
             let record = known.remove(&pod.id.uid).filter(|record| !is_moved(record));
             let Some(mut record) = record.or_else(|| PodRecord::new(cgroups, pod)) else { continue };
             record.follow(cgroups, pod);
@@ -182,7 +184,11 @@ impl Collector {
             sum.cores += usage.cores;
             sum.bytes += usage.bytes;
             let Some(numa) = &mut record.numa else { continue };
-            let Ok(content) = numa.read(pass.buffer) else { continue };
+            let Ok(content) = numa.read(pass.buffer) else {
+                // The pod is there and this is not: the kernel knows no NUMA nodes.
+                record.numa = None;
+                continue;
+            };
             if memory_stat::numa_pages(pass.cgroups.version(), content, &mut self.numa_scratch).is_ok() {
                 add_pages(&mut self.numa_sum, &self.numa_scratch);
             }

@@ -56,7 +56,8 @@ impl PressureSlots {
 
     fn read(&mut self, buffer: &mut Buffer) -> Result<[Pressure; 3], Unread> {
         let [cpu, memory, io] = &mut self.files;
-        let mut read = |file: &mut Handle| -> Result<Pressure, Unread> { Ok(Pressure::parse(file.read(buffer)?)?) };
+        let mut read =
+            |file: &mut Handle| -> Result<Pressure, Unread> { Ok(Pressure::parse(file.read(buffer)?)?) };
         Ok([read(cpu)?, read(memory)?, read(io)?])
     }
 
@@ -108,7 +109,12 @@ pub(super) struct Collector {
 
 impl Collector {
     pub(super) fn new(interval: Duration) -> Collector {
-        Collector { every: Every::new(interval), has_started: false, is_supported: true, readings: Vec::new() }
+        Collector {
+            every: Every::new(interval),
+            has_started: false,
+            is_supported: true,
+            readings: Vec::new(),
+        }
     }
 
     pub(super) fn run(&mut self, pass: &mut Pass<'_>, pods: &mut [PodRecord]) {
@@ -127,7 +133,8 @@ impl Collector {
             let pod_name = Arc::clone(&pod.name);
             let mut measured = |record: &mut Record, is_pod: bool| {
                 let id = Arc::clone(&record.id);
-                let owner = if is_pod { Owner::Pod { uid: &uid } } else { Owner::Container { uid: &uid, id: &id } };
+                let owner =
+                    if is_pod { Owner::Pod { uid: &uid } } else { Owner::Container { uid: &uid, id: &id } };
                 let Some([cpu, memory, io]) = measure(pass, record, &owner) else { return };
                 self.readings.push(PressureReading {
                     pod_uid: Arc::clone(&uid),

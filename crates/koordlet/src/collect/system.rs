@@ -58,7 +58,8 @@ impl Collector {
         pods: Option<(Instant, &[(u32, u64)])>,
     ) {
         let now = pass.now.instant;
-        let pods = pods.filter(|(at, _)| now.duration_since(*at) <= self.outdated_after).map(|(_, pods)| pods);
+        let pods =
+            pods.filter(|(at, _)| now.duration_since(*at) <= self.outdated_after).map(|(_, pods)| pods);
         self.numa_scratch.clear();
         self.numa_scratch.extend(node.numa_used().map(|(_, usage)| usage));
         let numa = numa_rest(&self.numa_scratch, system_cores, pods, |shared| {
@@ -102,7 +103,8 @@ fn numa_rest<'n>(
         let cores = total.zip(fresh(numa.cores)).map(|(total, cores)| {
             if total > 0.0 { to_millionths(system_cores * cores / total) } else { 0.0 }
         });
-        let of_pods = pods.map(|pods| pods.iter().find(|(id, _)| *id == numa.id).map_or(0, |(_, bytes)| *bytes));
+        let of_pods =
+            pods.map(|pods| pods.iter().find(|(id, _)| *id == numa.id).map_or(0, |(_, bytes)| *bytes));
         let memory = of_pods.zip(fresh(numa.bytes)).map(|(pods, used)| (used - bytes(pods)).max(0.0));
         (cores, memory)
     })
@@ -124,7 +126,8 @@ mod tests {
     #[test]
     fn old_values_do_not_count() {
         let start = Instant::now();
-        let after = |seconds| fresh(start + Duration::from_secs(seconds), Duration::from_secs(10), Some((start, 1)));
+        let after =
+            |seconds| fresh(start + Duration::from_secs(seconds), Duration::from_secs(10), Some((start, 1)));
         // koordlet-observe#13.2.B14
         assert_eq!((after(11), after(10)), (None, Some(1)));
         // koordlet-observe#13.2.B34

@@ -139,14 +139,22 @@ fn pods_from_their_second_round_and_containers_from_their_third() {
         let mut host = Host::new(version, Settings::default());
         host.set_pods(&[&web()]);
         for round in 0..4_u64 {
-            host.group(&pod_dir("web"), 100_000_000 + round * 500_000_000, (100 + round * 10, 20 + round * 5));
+            host.group(
+                &pod_dir("web"),
+                100_000_000 + round * 500_000_000,
+                (100 + round * 10, 20 + round * 5),
+            );
             host.group(&container_dir(), 7 + round * 250_000_000, (round * 10, round));
             host.pass(1000);
             // koordlet-observe#13.2.B7 koordlet-observe#13.2.B30
             let pods = host.of(Kind::PodCpuUsage, Property::PodUid, "web");
             let containers = host.of(Kind::ContainerCpuUsage, Property::ContainerId, ID);
             let counts = (pods.len(), containers.len());
-            assert_eq!(counts, [(0, 0), (1, 0), (2, 1), (3, 2)][usize::try_from(round).unwrap()], "{version:?}");
+            assert_eq!(
+                counts,
+                [(0, 0), (1, 0), (2, 1), (3, 2)][usize::try_from(round).unwrap()],
+                "{version:?}"
+            );
         }
         assert_eq!(host.values(Kind::PodCpuUsage), [0.5; 3]);
         assert_eq!(host.values(Kind::PodMemoryUsage), [35.0; 3]);
@@ -193,7 +201,8 @@ fn the_node_from_its_second_round() {
     let mut host = Host::prepared(Version::V2, Settings::default(), two_numa_nodes);
     host.meminfo();
     let lengths = |host: &Host| {
-        let kinds = [Kind::NodeCpuUsage, Kind::NodeMemoryUsage, Kind::NodeNumaMemoryUsage, Kind::NodeNumaCpuUsage];
+        let kinds =
+            [Kind::NodeCpuUsage, Kind::NodeMemoryUsage, Kind::NodeNumaMemoryUsage, Kind::NodeNumaCpuUsage];
         kinds.map(|kind| host.values(kind).len())
     };
     host.stat(1000, &[100, 900]);
@@ -243,7 +252,7 @@ fn the_system_uses_what_nobody_else_does() {
     let mut host = Host::prepared(Version::V1, Settings::default(), two_numa_nodes);
     host.meminfo();
     host.set_pods(&[&web()]);
-    let mut round = |host: &mut Host, n: u64| {
+    let round = |host: &mut Host, n: u64| {
         host.stat(n * 400, &[n * 300, n * 100]);
         host.group(&pod_dir("web"), n * 1_500_000_000, (0, 0));
         host.put_group("memory", &pod_dir("web"), "memory.numa_stat", "total=30 N0=200000 N1=0\n");
@@ -299,7 +308,8 @@ fn best_effort_pods_together() {
         };
         let many = labelled("many", &["1000", "500", "-3", "200"]).container("none", &[], &[]);
         let over = labelled("over", &["300"]).phase("Succeeded");
-        let unlabelled = pod("bare").kube_qos("BestEffort").container("c", &[("kubernetes.io/batch-cpu", "4000")], &[]);
+        let unlabelled =
+            pod("bare").kube_qos("BestEffort").container("c", &[("kubernetes.io/batch-cpu", "4000")], &[]);
         host.set_pods(&[&many, &over, &unlabelled]);
         host.pass(1000);
         quota(&host, "300000");

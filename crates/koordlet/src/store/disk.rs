@@ -54,7 +54,8 @@ impl Disk {
         let size = Arc::new(Size::default());
         let (records, received) = sync_channel(WAITING_MAX);
         let retention_ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
-        let mut writer = Writer { path: path.to_owned(), retention_ms, bytes_max, size: Arc::clone(&size), open: None };
+        let mut writer =
+            Writer { path: path.to_owned(), retention_ms, bytes_max, size: Arc::clone(&size), open: None };
         writer.prune(None);
         let thread = std::thread::Builder::new().name("series".into()).spawn(move || writer.run(&received));
         match thread {
@@ -207,7 +208,8 @@ pub(super) fn read(path: &Path, window: Window, mut give: impl FnMut(Key, Page))
 
 /// None when a name is longer than anything real.
 fn record(key: &Key, page: &Page) -> Option<Vec<u8>> {
-    let name_bytes = key.values().iter().map(|value| value.len() + 2).sum::<usize>() + key.kind().as_str().len() + 2;
+    let name_bytes =
+        key.values().iter().map(|value| value.len() + 2).sum::<usize>() + key.kind().as_str().len() + 2;
     let mut body = Vec::with_capacity(8 + 32 + name_bytes + page.data().len());
     body.extend([0; 8]);
     put_text(&mut body, key.kind().as_str())?;
@@ -246,7 +248,7 @@ fn parse(bytes: &[u8]) -> Option<(Key, Page, &[u8])> {
     }
     let (kind, mut body) = text(body)?;
     let kind = Kind::parse(kind)?;
-    let mut values = Vec::new();
+    let mut values: Vec<Arc<str>> = Vec::new();
     for _ in kind.properties() {
         let (value, rest) = text(body)?;
         values.push(value.into());

@@ -168,7 +168,12 @@ impl Kind {
     /// # Panics
     /// When there are more or fewer values than the kind has properties: that is a fault of the program.
     pub fn of<const N: usize>(self, values: [&Arc<str>; N]) -> Key {
-        assert_eq!(values.len(), self.properties().len(), "{self} has the properties {:?}", self.properties());
+        assert_eq!(
+            values.len(),
+            self.properties().len(),
+            "{self} has the properties {:?}",
+            self.properties()
+        );
         Key { kind: self, values: values.into_iter().cloned().collect() }
     }
 
@@ -213,7 +218,8 @@ pub struct Selector {
 impl Selector {
     pub(super) fn matches(&self, key: &Key) -> bool {
         let wanted = self.values.iter().zip(&key.values);
-        key.kind == self.kind && wanted.into_iter().all(|(wanted, value)| wanted.as_ref().is_none_or(|w| w == value))
+        key.kind == self.kind
+            && wanted.into_iter().all(|(wanted, value)| wanted.as_ref().is_none_or(|w| w == value))
     }
 
     /// The key, when only one series can match.
@@ -234,7 +240,7 @@ impl From<Key> for Selector {
 pub enum KeyError {
     #[error("property {property} is not registered in metric {kind}")]
     Unregistered { property: Property, kind: Kind },
-    #[error("property is not fulled set, metric {kind} has {:?}", kind.properties())]
+    #[error("property is not fulled set, metric {kind} has {:?}", .kind.properties())]
     Incomplete { kind: Kind },
 }
 

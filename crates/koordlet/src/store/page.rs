@@ -182,7 +182,8 @@ impl Page {
         let step_ms = at_ms.saturating_sub(cursor.at_ms);
         let step_code = u8::try_from(zigzag(step_ms.wrapping_sub(cursor.step_ms))).unwrap_or(LONG_STEP);
         let step_code = step_code.min(LONG_STEP);
-        let long: &[u8] = if step_code == LONG_STEP { &step_ms.to_le_bytes() } else { &[] };
+        let step_bytes = step_ms.to_le_bytes();
+        let long: &[u8] = if step_code == LONG_STEP { &step_bytes } else { &[] };
         let start = usize::from(self.used);
         let end = start + 1 + long.len() + length;
         let Some(room) = self.data.get_mut(start..end) else { return Err(Refusal::Full) };
@@ -209,7 +210,7 @@ pub(super) struct Samples<'p> {
 }
 
 impl Samples<'_> {
-    fn take<const N: usize>(&mut self, length: usize) -> Option<[u8; N]> {
+    fn bytes<const N: usize>(&mut self, length: usize) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         bytes.get_mut(..length)?.copy_from_slice(self.page.data().get(self.at..self.at + length)?);
         self.at += length;
@@ -222,16 +223,16 @@ impl Iterator for Samples<'_> {
 
     fn next(&mut self) -> Option<(i64, f64)> {
         if self.at == 0 {
-            let word = i64::from_le_bytes(self.take(8)?);
+            let word = i64::from_le_bytes(self.bytes(8)?);
             self.cursor = Cursor { at_ms: self.page.first_ms, step_ms: USUAL_STEP_MS, word };
         } else {
-            let [head] = self.take(1)?;
+            let [head] = self.bytes(1)?;
             let step_ms = match head >> 3 {
-                LONG_STEP => i64::from_le_bytes(self.take(8)?),
+                LONG_STEP => i64::from_le_bytes(self.bytes(8)?),
                 code => self.cursor.step_ms.wrapping_add(unzigzag(u64::from(code))),
             };
             let length = if head & 7 == 7 { 8 } else { usize::from(head & 7) };
-            let change = u64::from_le_bytes(self.take(length)?);
+            let change = u64::from_le_bytes(self.bytes(length)?);
             self.cursor = Cursor {
                 at_ms: self.cursor.at_ms.wrapping_add(step_ms),
                 step_ms,
@@ -327,7 +328,8 @@ mod tests {
     fn filled(samples: &[(i64, f64)]) -> (Page, usize) {
         let mut page = Page::EMPTY;
         let mut cursor = page.begin(unit_of(samples), samples[0].0, samples[0].1);
-        let pushed = samples[1..].iter().take_while(|(at, value)| page.push(&mut cursor, *at, *value).is_ok());
+        let pushed =
+            samples[1..].iter().take_while(|(at, value)| page.push(&mut cursor, *at, *value).is_ok());
         let count = 1 + pushed.count();
         (page, count)
     }
@@ -376,7 +378,7 @@ mod tests {
         };
         // Hundredths of a byte: an idle pod, one that works unevenly, one that takes and gives memory.
         assert!(bytes_per_sample(&|_| 0.0) < 110);
-        assert!(bytes_per_sample(&|n| f64::from(n * 7919 % 1000) * 1e-5 + 0.25) < 310);
+        assert!(bytes_per_sample(&|n| f64::from(250_000 + n * 7919 % 10_000) / 1e6) < 310);
         assert!(bytes_per_sample(&|n| f64::from(n * 7919 % 100) * 4096.0 + 1e9) < 210);
         assert_eq!(size_of::<Page>(), 512);
     }

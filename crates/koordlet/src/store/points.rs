@@ -187,7 +187,10 @@ mod tests {
         let none = Points::default();
         assert_eq!(none.value(Aggregate::Avg).unwrap_err().to_string(), "metric input is empty");
         assert_eq!(none.value(Aggregate::Count), Ok(0.0));
-        assert_eq!((none.last(), none.percentile(0.5)), (Err(AggregateError::Empty), Err(AggregateError::Empty)));
+        assert_eq!(
+            (none.last(), none.percentile(0.5)),
+            (Err(AggregateError::Empty), Err(AggregateError::Empty))
+        );
         // koordlet-observe#13.1.A12
         let mixed = Points { points: vec![(1, 5.0), (3, 7.0), (2, 9.0)] };
         assert_eq!((mixed.last(), mixed.span_ms(), mixed.count()), (Ok(7.0), 2, 3));

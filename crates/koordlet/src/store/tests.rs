@@ -144,7 +144,10 @@ fn windows_include_their_ends() {
     let count = |start_ms, end_ms| case.store.query(&key("a").into(), Window { start_ms, end_ms }).count();
     assert_eq!(count(NOW, NOW), 1);
     assert_eq!((count(NOW + 1, NOW + 2), count(NOW - 2, NOW - 1)), (0, 0));
-    assert_eq!(Window::before(NOW, Duration::from_secs(5)), Window { start_ms: NOW - 5 * SECOND, end_ms: NOW });
+    assert_eq!(
+        Window::before(NOW, Duration::from_secs(5)),
+        Window { start_ms: NOW - 5 * SECOND, end_ms: NOW }
+    );
 }
 
 #[test]
@@ -168,7 +171,10 @@ fn queries_take_every_series_that_matches() {
     assert_eq!(average(&[(Property::GpuMinor, "1")]), Ok(30.0));
     assert!(average(&[(Property::PodUid, "other")]).is_err());
     assert_eq!(store.series(Kind::PodGpuCoreUsage).count(), 2);
-    assert_eq!(store.newest_of_all(Kind::PodCpuUsage, window).map(|(_, value)| value).collect::<Vec<_>>(), [7.0]);
+    assert_eq!(
+        store.newest_of_all(Kind::PodCpuUsage, window).map(|(_, value)| value).collect::<Vec<_>>(),
+        [7.0]
+    );
     let mut points = Points::default();
     store.read(id, window, &mut points);
     assert_eq!((points.count(), store.newest(id)), (1, Some((NOW - SECOND, 7.0))));
@@ -179,7 +185,8 @@ fn a_restart_keeps_the_points() {
     let dir = tempfile::tempdir().unwrap();
     let limits = Limits { path: Some(dir.path().join("data")), ..Limits::default() };
     let mut case = Case { store: Store::open(&limits, NOW) };
-    let samples: Vec<(i64, f64)> = (0..2000).map(|n| (NOW + n * SECOND, f64::from(n32(n) % 97) / 64.0)).collect();
+    let samples: Vec<(i64, f64)> =
+        (0..2000).map(|n| (NOW + n * SECOND, f64::from(n32(n) % 97) / 64.0)).collect();
     for (at_ms, value) in &samples {
         case.put_at(*at_ms, &[("a", *at_ms, *value), ("b", *at_ms, 4096.0)]).unwrap();
         case.store.tend(*at_ms);
