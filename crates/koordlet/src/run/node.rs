@@ -65,23 +65,23 @@ pub struct Brain {
 }
 
 /// Parts that the thread is made of.
-pub struct Parts {
-    pub store: Store,
-    pub predictor: Predictor,
-    pub checkpoints: Files,
-    pub training_interval: Duration,
+pub(super) struct Parts {
+    pub(super) store: Store,
+    pub(super) predictor: Predictor,
+    pub(super) checkpoints: Files,
+    pub(super) training_interval: Duration,
     /// Nothing is measured, and nothing is done, when the flags ask for more than one look a second.
-    pub is_measuring: bool,
-    pub collectors: Collectors,
-    pub state: State,
+    pub(super) is_measuring: bool,
+    pub(super) collectors: Collectors,
+    pub(super) state: State,
     /// None when no gate wants devices.
-    pub gpus: Option<(Devices, GpuCollector)>,
-    pub act: Act,
-    pub applier: Applier,
-    pub evictor: Box<dyn Evictor>,
-    pub metrics: KoordletMetrics,
-    pub has_store_metrics: bool,
-    pub health: Readiness,
+    pub(super) gpus: Option<(Devices, GpuCollector)>,
+    pub(super) act: Act,
+    pub(super) applier: Applier,
+    pub(super) evictor: Box<dyn Evictor>,
+    pub(super) metrics: KoordletMetrics,
+    pub(super) has_store_metrics: bool,
+    pub(super) health: Readiness,
 }
 
 /// How far the thread has come.
@@ -116,7 +116,7 @@ impl Readiness {
 }
 
 /// A running thread.
-pub struct Mind {
+pub(super) struct Mind {
     calls: Sender<Call>,
     thread: JoinHandle<()>,
 }
@@ -140,7 +140,7 @@ impl Asker {
 
 impl Mind {
     /// Starts the thread.
-    pub fn start(parts: Parts) -> std::io::Result<Mind> {
+    pub(super) fn start(parts: Parts) -> std::io::Result<Mind> {
         let (calls, heard) = channel();
         let mut brain = Brain::new(parts);
         let thread = std::thread::Builder::new().name("node".to_owned()).spawn(move || {
@@ -150,12 +150,12 @@ impl Mind {
         Ok(Mind { calls, thread })
     }
 
-    pub fn asker(&self) -> Asker {
+    pub(super) fn asker(&self) -> Asker {
         Asker(self.calls.clone())
     }
 
     /// Lets the thread finish its second, save what it knows, and end.
-    pub fn stop(self) {
+    pub(super) fn stop(self) {
         // A thread that has ended hears nothing.
         let _ = self.calls.send(Call::Stop);
         if self.thread.join().is_err() {
@@ -164,7 +164,7 @@ impl Mind {
     }
 
     /// Whether the thread has ended by itself, which it never should.
-    pub fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 }
