@@ -252,7 +252,7 @@ fn the_system_uses_what_nobody_else_does() {
     let mut host = Host::prepared(Version::V1, Settings::default(), two_numa_nodes);
     host.meminfo();
     host.set_pods(&[&web()]);
-    let mut round = |host: &mut Host, n: u64| {
+    let round = |host: &mut Host, n: u64| {
         host.stat(n * 400, &[n * 300, n * 100]);
         host.group(&pod_dir("web"), n * 1_500_000_000, (0, 0));
         host.put_group("memory", &pod_dir("web"), "memory.numa_stat", "total=30 N0=200000 N1=0\n");

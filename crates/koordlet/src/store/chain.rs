@@ -105,28 +105,29 @@ impl Chain {
     /// when there is no page for that.
     fn rewrite(&mut self, pool: &mut Pool, id: u32, samples: &[(i64, f64)]) -> bool {
         let unit = unit_of(samples);
-        // Twice the samples never need more than a page beside the old one for each time they overflow; take one first.
+        // One page more is enough but for odd values; taken first, so that nothing is lost when there is none.
         let Some(mut spare) = pool.take() else { return false };
         let after = pool.get(id).next;
         let (mut current, mut is_spare_used) = (id, false);
         let mut cursor: Option<Cursor> = None;
         for (at_ms, value) in samples {
             let page = pool.get_mut(current);
-            match &mut cursor {
-                None => cursor = Some(page.begin(unit, *at_ms, *value)),
-                Some(open) if page.push(open, *at_ms, *value).is_ok() => {}
-                Some(_) => {
-                    if is_spare_used {
-                        // Wider units need a few more pages at most.
-                        let Some(more) = pool.take() else { break };
-                        spare = more;
-                    }
-                    is_spare_used = true;
-                    pool.get_mut(current).next = Some(spare);
-                    current = spare;
-                    cursor = Some(pool.get_mut(current).begin(unit, *at_ms, *value));
-                }
+            let Some(open) = &mut cursor else {
+                cursor = Some(page.begin(unit, *at_ms, *value));
+                continue;
+            };
+            if page.push(open, *at_ms, *value).is_ok() {
+                continue;
             }
+            if is_spare_used {
+                // Wider units need a few more pages at most.
+                let Some(more) = pool.take() else { break };
+                spare = more;
+            }
+            is_spare_used = true;
+            pool.get_mut(current).next = Some(spare);
+            current = spare;
+            cursor = Some(pool.get_mut(current).begin(unit, *at_ms, *value));
         }
         if !is_spare_used {
             pool.give_back(spare);
@@ -146,7 +147,7 @@ impl Chain {
             return false;
         }
         let Some(id) = pool.take() else { return false };
-        *pool.get_mut(id) = Page { next: None, ..page };
+        *pool.get_mut(id) = page;
         self.link(pool, id);
         (self.cursor, self.newest) = (None, Some(newest));
         true
