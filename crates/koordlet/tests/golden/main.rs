@@ -7,8 +7,6 @@
 
 mod rig;
 
-use std::collections::BTreeMap;
-
 use koord_api::annotation::node_topology::CpuSharedPools;
 use koord_api::annotation::ratio::CpuNormalizationRatio;
 use koord_api::annotation::{Annotation, Annotations, read};
@@ -85,7 +83,9 @@ fn second(rig: &Rig, layout: &Layout, tree: &mut Tree, memory: &mut cpu_suppress
 /// The node's layout as it was reported, after a check that we would report the same pools.
 fn layout(rig: &Rig, reported: &Annotations) -> Layout {
     let layout = Layout::read(rig.topology(reported), reported);
-    let pools = share_pools::share_pools(&layout, &rig.pods(), &BTreeMap::new());
+    let node = layout.topology.all() - &layout.open_cpus();
+    let withheld = share_pools::Withheld { node, ..share_pools::Withheld::default() };
+    let pools = share_pools::share_pools(&layout.topology, &withheld, &rig.pods());
     assert_eq!((&pools.ls, &pools.be), (&layout.ls_pools, &layout.be_pools), "{}", rig.note);
     assert!(read::<CpuSharedPools>(reported).unwrap().is_some(), "{} missing", CpuSharedPools::KEY);
     layout

@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decide::sketch::{PodSketch, pod};
 use crate::predict::Settings;
-use crate::store::{Batch, Limits, Property};
+use crate::store::{Batch, Key, Limits, Property};
 
 const NOW: i64 = 1_714_550_400_000;
 const SECOND: i64 = 1000;
 
 /// A store, a snapshot and what else a report needs.
 struct Scene {
-    store: Store,
+    /// When, which series, how much.
+    samples: Vec<(i64, Key, f64)>,
     snapshot: Snapshot,
     predictor: Predictor,
     gpus: Vec<Gpu>,
@@ -26,7 +27,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         Scene {
-            store: Store::new(&Limits::default()),
+            samples: Vec::new(),
             snapshot: Snapshot::default(),
             predictor: Predictor::new(Settings::default()),
             gpus: Vec::new(),
@@ -36,14 +37,22 @@ impl Scene {
 
     /// The same value every ten seconds, the last one now.
     fn over(mut self, seconds: i64, kind: Kind, values: &[(Property, &str)], value: f64) -> Scene {
-        let id = self.store.find(kind.key(values).unwrap());
-        for back in (0..=seconds / 10).rev() {
-            let mut batch = Batch::default();
-            let at_ms = NOW - back * 10 * SECOND;
-            batch.add(id, at_ms, value);
-            self.store.commit(at_ms, &mut batch).unwrap();
-        }
+        let key = kind.key(values).unwrap();
+        let times = (0..=seconds / 10).map(|back| NOW - back * 10 * SECOND);
+        self.samples.extend(times.map(|at_ms| (at_ms, key.clone(), value)));
         self
+    }
+
+    fn store(&self) -> Store {
+        let mut samples = self.samples.clone();
+        samples.sort_by_key(|(at_ms, _, _)| *at_ms);
+        let mut store = Store::new(&Limits::default());
+        for (at_ms, key, value) in samples {
+            let mut batch = Batch::default();
+            batch.add(store.find(key), at_ms, value);
+            store.commit(at_ms, &mut batch).unwrap();
+        }
+        store
     }
 
     fn sample(self, kind: Kind, values: &[(Property, &str)], value: f64) -> Scene {
@@ -71,8 +80,9 @@ impl Scene {
     }
 
     fn report(&self) -> Report {
+        let store = self.store();
         let sources = Sources {
-            store: &self.store,
+            store: &store,
             snapshot: &self.snapshot,
             predictor: &self.predictor,
             gpus: &self.gpus,

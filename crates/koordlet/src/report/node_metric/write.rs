@@ -74,9 +74,10 @@ impl Writer {
             }
             let version = match self.version.take() {
                 Some(version) => version,
-                None => match self.api.get_metadata_opt(&self.name).await.map_err(failed)? {
-                    Some(object) => object.metadata.resource_version.unwrap_or_default(),
-                    None => return Ok(false),
+                None => match self.api.get_metadata(&self.name).await {
+                    Ok(object) => object.metadata.resource_version.unwrap_or_default(),
+                    Err(kube::Error::Api(refusal)) if refusal.code == 404 => return Ok(false),
+                    Err(source) => return Err(failed(source)),
                 },
             };
             let mut object = NodeMetric { status: Some(status.clone()), ..NodeMetric::default() };
