@@ -294,6 +294,8 @@ fn hooks() {
         ("cpu/kubepods/burstable/podweb/cpu.bvt_warp_ns", "0", "2"),
         ("cpu/kubepods/besteffort/podbatch/cpu.bvt_warp_ns", "0", "-1"),
         ("cpu/kubepods/besteffort/podgone/cpu.bvt_warp_ns", "0", "-1"),
+        // Where groups are looked for.
+        ("cpuset/kubepods/besteffort/podgone/cpuset.cpus", "0-7", "0-7"),
     ];
     for (file, before, _) in files {
         world.put(file, &format!("{before}\n"));
@@ -347,7 +349,7 @@ fn pods_on_their_way_count() {
     world.evictor.is_remembering = true;
     let full = |world: &mut World| {
         world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
-        world.sample(Kind::PodMemoryUsage, Some("a"), GIB);
+        world.sample(Kind::PodMemoryUsage, Some("a"), 1.2 * GIB);
         world.sample(Kind::PodMemoryUsage, Some("b"), 0.9 * GIB);
         world.second();
     };

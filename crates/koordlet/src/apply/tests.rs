@@ -135,7 +135,7 @@ fn records_name_pods() {
     let raise = wish(place, File::CpuCfsQuota, Value::Number(120_000), Cause::QuotaBurst);
     let report = world.applier.apply(Instant::now(), &Batch::Chain(vec![raise]), Names(std::slice::from_ref(&pod)));
     assert_eq!(report.written, 1);
-    assert_eq!(world.get(&format!("cgroup/{dir}/cpu.max")), "120000 100000");
+    assert_eq!(world.get(&format!("cgroup/{dir}/cpu.max")), "120000");
     let Answer::Page { events, .. } = world.auditor.query(&Query::default(), Instant::now()) else { panic!() };
     let event = &events[0];
     assert_eq!((event.kind.as_str(), event.name.as_str(), event.container.as_str()), ("pod", "a", "main"));

@@ -112,7 +112,7 @@ struct World {
 
 fn world(dir: tempfile::TempDir, way: Way) -> World {
     let audit =
-        AuditOptions { dir: dir.path().join("audit"), verbose: 3, disk_mib_max: 16, readers_max: 4, events_max: 100 };
+        AuditOptions { dir: dir.path().join("audit"), verbose: 3, disk_mib_max: 16, readers_max: 4, events_max: 256 };
     let (metrics, auditor) = (KoordletMetrics::new("n1"), Auditor::open(&audit));
     metrics.node_seen();
     let (sender, worker) = evictor(way, None, metrics.clone(), auditor.clone());
