@@ -32,7 +32,10 @@ impl Tree {
         let tree = Tree(tempfile::tempdir()?);
         tree.put("proc/stat", "cpu  1000 0 1000 90000 0 0 0 0 0 0\n")?;
         tree.put("proc/meminfo", "MemTotal: 16777216 kB\nMemFree: 12000000 kB\nMemAvailable: 14000000 kB\n")?;
-        tree.put("proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Test CPU\nflags\t\t: fpu\n")?;
+        tree.put(
+            "proc/cpuinfo",
+            "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Test CPU\nflags\t\t: fpu\n",
+        )?;
         tree.put("sys/devices/system/cpu/online", "0-7\n")?;
         for cpu in 0..8 {
             let dir = format!("sys/devices/system/cpu/cpu{cpu}");
@@ -40,7 +43,10 @@ impl Tree {
             tree.put(&format!("{dir}/topology/core_id"), &format!("{}\n", cpu / 2))?;
         }
         tree.put("sys/devices/system/node/node0/cpulist", "0-7\n")?;
-        tree.put("sys/bus/node/devices/node0/meminfo", "Node 0 MemTotal: 16777216 kB\nNode 0 MemFree: 12000000 kB\n")?;
+        tree.put(
+            "sys/bus/node/devices/node0/meminfo",
+            "Node 0 MemTotal: 16777216 kB\nNode 0 MemFree: 12000000 kB\n",
+        )?;
         for group in [
             "",
             "/burstable",
@@ -58,10 +64,11 @@ impl Tree {
     }
 
     fn group(&self, group: &str) -> Result<()> {
-        let memory: String = ["cache", "rss", "inactive_file", "active_file", "inactive_anon", "active_anon", "unevictable"]
-            .iter()
-            .map(|key| format!("total_{key} 40960000\n"))
-            .collect();
+        let memory: String =
+            ["cache", "rss", "inactive_file", "active_file", "inactive_anon", "active_anon", "unevictable"]
+                .iter()
+                .map(|key| format!("total_{key} 40960000\n"))
+                .collect();
         for (file, content) in [
             ("cpuacct/GROUP/cpuacct.usage", "1000000\n"),
             ("cpu/GROUP/cpu.stat", "nr_periods 10\nnr_throttled 0\nthrottled_time 0\n"),
@@ -93,7 +100,8 @@ impl Tree {
     }
 
     fn best_effort_cpus(&self, group: &str) -> Result<usize> {
-        let cpus: CpuSet = self.get(&format!("sys/fs/cgroup/cpuset/kubepods/besteffort{group}/cpuset.cpus"))?.parse()?;
+        let cpus: CpuSet =
+            self.get(&format!("sys/fs/cgroup/cpuset/kubepods/besteffort{group}/cpuset.cpus"))?.parse()?;
         Ok(cpus.len())
     }
 
@@ -203,7 +211,8 @@ async fn a_node_is_watched_and_governed_and_left_as_it_was() -> Result<()> {
     })
     .await?;
     // 65 % of eight CPUs, and nothing is used: six CPUs.
-    until("best-effort pods are suppressed", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 6) }).await?;
+    until("best-effort pods are suppressed", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 6) })
+        .await?;
     assert_eq!(tree.best_effort_cpus("")?, 6);
     until("it is ready", || async { Ok(page(&running, "/readyz").await.is_ok()) }).await?;
     let metrics = page(&running, "/metrics").await?;

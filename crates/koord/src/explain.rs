@@ -15,8 +15,8 @@ use crate::sandbox::{Place, Running};
 
 mod peer;
 
-use peer::{Koordlet, Manager};
 pub(crate) use peer::Scheduler;
+use peer::{Koordlet, Manager};
 
 /// Why a pod is where it is, or nowhere; why a node lends what it lends
 #[derive(Debug, Args)]
@@ -180,10 +180,14 @@ impl Asked {
         match format {
             Format::Text => match (lends, budget) {
                 (Ok(lends), Ok(budget)) => Ok(format!("{}\n{budget}", lends.trim_end())),
-                (Ok(lends), Err(error)) => {
-                    Ok(format!("{}\nBest-effort CPU now: not known: {}", lends.trim_end(), in_one_line(&error)))
+                (Ok(lends), Err(error)) => Ok(format!(
+                    "{}\nBest-effort CPU now: not known: {}",
+                    lends.trim_end(),
+                    in_one_line(&error)
+                )),
+                (Err(error), Ok(budget)) => {
+                    Ok(format!("Lends: not known: {}\n{budget}", in_one_line(&error)))
                 }
-                (Err(error), Ok(budget)) => Ok(format!("Lends: not known: {}\n{budget}", in_one_line(&error))),
                 (Err(error), Err(_)) => Err(error),
             },
             Format::Json => Ok(serde_json::to_string_pretty(&json!({

@@ -161,7 +161,12 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
         }
     };
     // Upstream spells it so.
-    add("CPUSuppresss", &["BECPUSuppress"], qos.suppress_interval, Box::new(suppress::Suppress::new(today.clone())));
+    add(
+        "CPUSuppresss",
+        &["BECPUSuppress"],
+        qos.suppress_interval,
+        Box::new(suppress::Suppress::new(today.clone())),
+    );
     add("CPUBurst", &["CPUBurst"], qos.reconcile_interval, Box::new(burst::Burst::default()));
     add(
         "CPUEvict",
@@ -176,16 +181,36 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
         Box::new(evict::MemoryEvict::default()),
     );
     add("CgroupReconcile", &["CgroupReconcile"], qos.reconcile_interval, Box::new(memory_qos::MemoryQos));
-    add("ResctrlReconcile", &["RdtResctrl"], qos.reconcile_interval, Box::new(resctrl::ResctrlClasses::default()));
+    add(
+        "ResctrlReconcile",
+        &["RdtResctrl"],
+        qos.reconcile_interval,
+        Box::new(resctrl::ResctrlClasses::default()),
+    );
     add("BlkioReconcile", &["BlkIOReconcile"], qos.reconcile_interval, Box::new(blkio::Blkio::default()));
-    add("SystemConfigReconcile", &["SystemConfig"], qos.reconcile_interval, Box::new(system_config::SystemConfig));
+    add(
+        "SystemConfigReconcile",
+        &["SystemConfig"],
+        qos.reconcile_interval,
+        Box::new(system_config::SystemConfig),
+    );
     add("TerwayQoS", &["TerwayQoS"], setting.hooks.reconcile_interval, Box::new(terway::Terway::default()));
-    add("CoreSched", &["CoreSched"], setting.hooks.reconcile_interval, Box::new(core_sched::CoreSched::default()));
+    add(
+        "CoreSched",
+        &["CoreSched"],
+        setting.hooks.reconcile_interval,
+        Box::new(core_sched::CoreSched::default()),
+    );
     let mounts = (!setting.is_host_mode).then(|| setting.root.proc.join("1/ns/mnt"));
     let programs = Box::new(tc::Host { mounts });
     add("TCNetworkQoS", &["TCNetworkQoS"], setting.hooks.reconcile_interval, Box::new(tc::Tc::new(programs)));
     let every = setting.hooks.reconcile_interval;
-    entries.push(Entry { name: "runtime-hooks", every, next: None, strategy: Box::new(reconcile::Reconciler::default()) });
+    entries.push(Entry {
+        name: "runtime-hooks",
+        every,
+        next: None,
+        strategy: Box::new(reconcile::Reconciler::default()),
+    });
     entries
 }
 
@@ -217,7 +242,10 @@ impl Act {
             let status = match catch_unwind(turn) {
                 Ok(()) => "succeeded",
                 Err(_) => {
-                    tracing::error!(strategy = entry.name, "a strategy panicked; it goes on with its next turn");
+                    tracing::error!(
+                        strategy = entry.name,
+                        "a strategy panicked; it goes on with its next turn"
+                    );
                     "failed"
                 }
             };

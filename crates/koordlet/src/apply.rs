@@ -132,12 +132,7 @@ impl Applier {
     }
 
     /// Wishes in whatever order keeps the kernel's rules. A failure does not stop the rest.
-    fn each<'w>(
-        &mut self,
-        now: Instant,
-        wishes: impl Iterator<Item = &'w Wish>,
-        names: Names<'_>,
-    ) -> Report {
+    fn each<'w>(&mut self, now: Instant, wishes: impl Iterator<Item = &'w Wish>, names: Names<'_>) -> Report {
         let (mut trusted, mut looked) = (Vec::new(), Vec::new());
         let mut report = Report::default();
         for wish in wishes {
@@ -219,7 +214,8 @@ impl Applier {
 
     fn cause(&self, wish: &Wish, names: Names<'_>) -> executor::Cause {
         // Words are for the log only.
-        let message = if self.auditor.is_kept(level(wish.cause)) { wish.audit_message() } else { String::new() };
+        let message =
+            if self.auditor.is_kept(level(wish.cause)) { wish.audit_message() } else { String::new() };
         executor::Cause { reason: wish.cause.reason(), subject: subject(&wish.place, names), message }
     }
 

@@ -141,7 +141,9 @@ impl Worker {
                 self.metrics.count(Metric::PodEviction, &[REASON]);
                 self.metrics.count(Metric::PodEvictionDetail, &[&victim.namespace, &victim.name, REASON]);
             }
-            Some(error) => tracing::warn!(pod, feature = victim.trigger.gate(), error, "a pod was not evicted"),
+            Some(error) => {
+                tracing::warn!(pod, feature = victim.trigger.gate(), error, "a pod was not evicted")
+            }
         }
         if let Some(recorder) = &self.recorder {
             recorder.event(Note {

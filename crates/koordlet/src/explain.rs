@@ -49,14 +49,23 @@ impl Explainer {
 fn words(verdict: Option<&Verdict>) -> String {
     let (budget, end) = match verdict {
         None => return "Best-effort CPU now: not worked out yet\n".to_owned(),
-        Some(Verdict::Off) => return "Best-effort CPU now: not limited, the NodeSLO has it switched off\n".to_owned(),
-        Some(Verdict::Managed) => return "Best-effort CPU now: shared pools, by gate BECPUManager\n".to_owned(),
+        Some(Verdict::Off) => {
+            return "Best-effort CPU now: not limited, the NodeSLO has it switched off\n".to_owned();
+        }
+        Some(Verdict::Managed) => {
+            return "Best-effort CPU now: shared pools, by gate BECPUManager\n".to_owned();
+        }
         Some(Verdict::Skipped(reason)) => return format!("Best-effort CPU now: left as it was, {reason}\n"),
         Some(Verdict::ByCpuset { budget, choice: Ok(choice) }) => {
-            let end = format!("  gives CPUs {} ({} before, {} more at once)", choice.cpus, choice.before, choice.step);
+            let end = format!(
+                "  gives CPUs {} ({} before, {} more at once)",
+                choice.cpus, choice.before, choice.step
+            );
             (budget, end)
         }
-        Some(Verdict::ByCpuset { budget, choice: Err(reason) }) => (budget, format!("  gives no CPU: {reason}")),
+        Some(Verdict::ByCpuset { budget, choice: Err(reason) }) => {
+            (budget, format!("  gives no CPU: {reason}"))
+        }
         Some(Verdict::ByQuota { budget, choice }) => {
             let end = match choice.quota {
                 Some(quota) => format!("  gives a quota of {quota} us ({} before)", choice.before),
@@ -65,7 +74,8 @@ fn words(verdict: Option<&Verdict>) -> String {
             (budget, end)
         }
     };
-    let Budget { capacity_milli, threshold_percent, ls_used_milli, host_ls_used_milli, system_milli, .. } = *budget;
+    let Budget { capacity_milli, threshold_percent, ls_used_milli, host_ls_used_milli, system_milli, .. } =
+        *budget;
     let mut out = format!("Best-effort CPU now: {}m\n", budget.suppress_milli);
     out.push_str(&format!("  {threshold_percent} % of {capacity_milli}m\n"));
     out.push_str(&format!("  less {ls_used_milli}m that other pods use\n"));
@@ -93,7 +103,8 @@ fn data(node: &str, verdict: Option<&Verdict>) -> Value {
             ("cpuset", Some(budget), result)
         }
         Some(Verdict::ByQuota { budget, choice }) => {
-            let result = json!({ "quota": choice.quota, "quotaBefore": choice.before, "quotaWanted": choice.wanted });
+            let result =
+                json!({ "quota": choice.quota, "quotaBefore": choice.before, "quotaWanted": choice.wanted });
             ("cfsQuota", Some(budget), result)
         }
     };
@@ -136,13 +147,8 @@ mod tests {
 
     #[test]
     fn a_budget_in_words() {
-        let choice = cpuset::Choice {
-            cpus: CpuSet::range(0..=5),
-            wanted: 6,
-            before: 8,
-            step: 2,
-            shared_with_lsr: 0,
-        };
+        let choice =
+            cpuset::Choice { cpus: CpuSet::range(0..=5), wanted: 6, before: 8, step: 2, shared_with_lsr: 0 };
         let verdict = Verdict::ByCpuset { budget: budget(), choice: Ok(choice) };
         let want = "Best-effort CPU now: 6000m\n  65 % of 20000m\n  less 5000m that other pods use\n  \
                     less 0m that host applications use\n  less 2000m of the system (1500m reserved)\n  \
@@ -155,7 +161,8 @@ mod tests {
 
     #[test]
     fn other_verdicts() {
-        let quota = quota::Choice { quota: None, wanted: 600_500, before: 600_000, dead_band: 20_000, step: 200_000 };
+        let quota =
+            quota::Choice { quota: None, wanted: 600_500, before: 600_000, dead_band: 20_000, step: 200_000 };
         for (verdict, part) in [
             (None, "not worked out yet"),
             (Some(Verdict::Off), "switched off"),

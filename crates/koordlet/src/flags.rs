@@ -210,7 +210,8 @@ where
     let tables: Vec<&[Flag]> = TABLES.iter().copied().chain([LOG_FLAGS, &[FEATURE_GATES]]).collect();
     let values = flags::parse(&tables, words).map_err(OptionsError::Flags)?;
     if values.help {
-        let about = "Watches a node, protects its important pods and lends the rest of it to best-effort ones.";
+        let about =
+            "Watches a node, protects its important pods and lends the rest of it to best-effort ones.";
         return Ok(Request::Help(flags::help("koordlet", about, &tables)));
     }
     if values.version {
@@ -370,7 +371,8 @@ impl Reader<'_> {
         let given = self.values.text("kubelet-preferred-address-type");
         let is_known = ADDRESS_TYPES.contains(&given);
         if !is_known {
-            self.warnings.push(format!("kubelet-preferred-address-type {given:?} is unknown, InternalIP is used"));
+            self.warnings
+                .push(format!("kubelet-preferred-address-type {given:?} is unknown, InternalIP is used"));
         }
         let is_insecure = self.values.bool("kubelet-insecure-tls");
         let is_disabled = self.values.bool("disable-query-kubelet-config");
@@ -403,7 +405,8 @@ impl Reader<'_> {
             (true, true) => Some((certificate, key)),
             (false, false) => None,
             _ => {
-                self.wrong.push("kubelet-client-certificate and kubelet-client-key are needed both".to_owned());
+                self.wrong
+                    .push("kubelet-client-certificate and kubelet-client-key are needed both".to_owned());
                 None
             }
         }

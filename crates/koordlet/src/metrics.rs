@@ -65,7 +65,8 @@ impl KoordletMetrics {
     pub fn new(node: &str) -> KoordletMetrics {
         let (internal, external) = (Arc::new(Metrics::new()), Arc::new(Metrics::bare()));
         let families = Metric::ALL.iter().map(|metric| register(*metric, &internal, &external)).collect();
-        let inner = Inner { node: node.into(), is_node_seen: AtomicBool::new(false), internal, external, families };
+        let inner =
+            Inner { node: node.into(), is_node_seen: AtomicBool::new(false), internal, external, families };
         KoordletMetrics { inner: Arc::new(inner) }
     }
 

@@ -32,9 +32,10 @@ pub fn main(words: Vec<OsString>, version: &str) -> ExitCode {
             Ok(code) => code,
             Err(error) => complain(&chain(&error), ExitCode::FAILURE),
         },
-        Err(error) => {
-            complain(&format!("{error}\n`koordlet --help` lists all flags"), ExitCode::from(error.exit_code()))
-        }
+        Err(error) => complain(
+            &format!("{error}\n`koordlet --help` lists all flags"),
+            ExitCode::from(error.exit_code()),
+        ),
     }
 }
 
@@ -59,7 +60,8 @@ fn run(options: Options) -> Result<ExitCode, MainError> {
     if options.clean_up {
         return clean_up(&options).map(|()| ExitCode::SUCCESS).map_err(MainError::Start);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(MainError::Runtime)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(MainError::Runtime)?;
     runtime.block_on(async {
         let shutdown = Shutdown::on_signals().map_err(MainError::Runtime)?;
         let cluster = koord_kit::client::config(&options.kubeconfig).await.map_err(MainError::Client)?;

@@ -111,8 +111,13 @@ mod tests {
     #[tokio::test]
     async fn audit_records() {
         let dir = tempfile::tempdir().unwrap();
-        let options =
-            AuditOptions { dir: dir.path().into(), verbose: 3, disk_mib_max: 16, readers_max: 4, events_max: 2048 };
+        let options = AuditOptions {
+            dir: dir.path().into(),
+            verbose: 3,
+            disk_mib_max: 16,
+            readers_max: 4,
+            events_max: 2048,
+        };
         let auditor = Auditor::open(&options);
         for number in 0..3 {
             auditor.record(0, Subject::Node, "r", format!("m {number}"));

@@ -33,7 +33,9 @@ impl Strategy for Blkio {
             self.looked = Some(ground.now);
             match Storage::read(&setting.root) {
                 Ok(storage) => self.storage = storage,
-                Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "disks cannot be read"),
+                Err(error) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "disks cannot be read")
+                }
             }
         }
         let disks = disks(&self.storage, setting, ground);

@@ -53,7 +53,8 @@ impl Strategy for Burst {
             processors: ground.snapshot.hardware.as_ref().map(|hardware| hardware.cpus.len()),
             groups: &groups,
             normalization: ratio.filter(|_| setting.gates.is_on("CPUNormalization")),
-            is_pinned_quota_unset: setting.gates.is_on("CPUSetAllocator") && !setting.hooks.is_quota_unset_disabled,
+            is_pinned_quota_unset: setting.gates.is_on("CPUSetAllocator")
+                && !setting.hooks.is_quota_unset_disabled,
             kernel: kernel(setting),
         };
         let mut luck = || random::unit() * 0.5;
@@ -82,13 +83,15 @@ impl Burst {
         let throttled = by_id(Kind::ContainerCpuThrottled);
         let mut groups = BTreeMap::new();
         for pod in ground.pods.iter().filter(|pod| is_handled(pod)) {
-            for container in pod.containers.iter().filter(|container| milli(&container.limits, CPU) > Some(0)) {
+            for container in pod.containers.iter().filter(|container| milli(&container.limits, CPU) > Some(0))
+            {
                 let (Some(place), Some(id)) = (container.place(pod), container.id.as_ref()) else { continue };
                 let quota = self.quota(setting, &place);
                 let (used, throttled) = (used.get(id).copied(), throttled.get(id).copied());
                 groups.insert(place, GroupSample { quota, used, throttled });
-                groups.entry(pod.place()).or_insert_with(|| {
-                    GroupSample { quota: self.quota(setting, &pod.place()), ..GroupSample::default() }
+                groups.entry(pod.place()).or_insert_with(|| GroupSample {
+                    quota: self.quota(setting, &pod.place()),
+                    ..GroupSample::default()
                 });
             }
         }

@@ -95,7 +95,8 @@ impl CoreSched {
             _ => None,
         };
         if let Some(group) = group {
-            let is_good = outcome.failed.is_empty() && !(outcome.cookie.is_none() && matches!(step, Step::Create { .. }));
+            let is_good = outcome.failed.is_empty()
+                && !(outcome.cookie.is_none() && matches!(step, Step::Create { .. }));
             let status = if is_good { "success" } else { "failed" };
             setting.metrics.count(Metric::CoreSchedManageStatus, &[group, status]);
         }
@@ -105,7 +106,8 @@ impl CoreSched {
         {
             let pod = unit.pod;
             let cookie = entry.cookie.to_string();
-            let labels = [pod.name.as_str(), &pod.namespace, &pod.id.uid, unit.name, &unit.id, group, &cookie];
+            let labels =
+                [pod.name.as_str(), &pod.namespace, &pod.id.uid, unit.name, &unit.id, group, &cookie];
             setting.metrics.set(Metric::CoreSchedCookie, &labels, 1.0);
         }
     }
@@ -136,7 +138,8 @@ fn units<'a>(setting: &Setting, ground: &Ground<'a>, rule: &Rule) -> Vec<Unit<'a
             continue;
         }
         let containers = pod.containers.iter().filter(|container| container.is_running);
-        let containers = containers.filter_map(|container| Some((container.name.as_str(), container.place(pod)?)));
+        let containers =
+            containers.filter_map(|container| Some((container.name.as_str(), container.place(pod)?)));
         let sandbox = sandboxes.get(&pod.id.uid).map(|place| ("", place.clone()));
         for (name, place) in containers.chain(sandbox) {
             let Place::Container(_, id) = &place else { continue };
@@ -177,7 +180,9 @@ fn assign(from: u32, pids: &[u32]) -> BTreeSet<u32> {
 
 fn failed(pids: &[u32], results: std::io::Result<Vec<std::io::Result<()>>>) -> BTreeSet<u32> {
     match results {
-        Ok(results) => pids.iter().zip(results).filter(|(_, result)| result.is_err()).map(|(pid, _)| *pid).collect(),
+        Ok(results) => {
+            pids.iter().zip(results).filter(|(_, result)| result.is_err()).map(|(pid, _)| *pid).collect()
+        }
         Err(_) => pids.iter().copied().collect(),
     }
 }

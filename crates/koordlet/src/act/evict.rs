@@ -123,7 +123,8 @@ impl Strategy for CpuEvict {
         let mut tasks = Vec::new();
         if is_on(Trigger::BeCpu) {
             let found = satisfied(ground, strategy, node, (interval, seconds));
-            let found = found.map(|milli| milli.map(|milli| (cpu_evict::by_satisfaction(&sample, milli), milli)));
+            let found =
+                found.map(|milli| milli.map(|milli| (cpu_evict::by_satisfaction(&sample, milli), milli)));
             self.memory.take(Trigger::BeCpu, found, &mut tasks);
         }
         if is_on(Trigger::CpuAllocatable) {
@@ -200,7 +201,11 @@ impl Strategy for MemoryEvict {
             self.memory.take(Trigger::BeMemory, memory_evict::by_best_effort(&sample, strategy), &mut tasks);
         }
         if is_on(Trigger::MemoryAllocatable) {
-            self.memory.take(Trigger::MemoryAllocatable, memory_evict::by_ledger(&sample, strategy), &mut tasks);
+            self.memory.take(
+                Trigger::MemoryAllocatable,
+                memory_evict::by_ledger(&sample, strategy),
+                &mut tasks,
+            );
         }
         if is_on(Trigger::Memory) {
             self.memory.take(Trigger::Memory, memory_evict::by_usage(&sample, strategy), &mut tasks);

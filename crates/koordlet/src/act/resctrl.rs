@@ -25,7 +25,9 @@ pub(super) struct ResctrlClasses {
 
 impl Strategy for ResctrlClasses {
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
-        let (Some(slo), Some(hardware)) = (ground.snapshot.slo.as_deref(), ground.snapshot.hardware.as_deref()) else {
+        let (Some(slo), Some(hardware)) =
+            (ground.snapshot.slo.as_deref(), ground.snapshot.hardware.as_deref())
+        else {
             return;
         };
         if !hardware.info.can_allocate() || !self.is_ready(hands) {
@@ -106,7 +108,8 @@ pub(super) fn platform(hardware: &Hardware, cache_ids: &[u32], hands: &Hands<'_>
 
 /// Threads of each group; a group that cannot be read has none to leave out.
 fn present(hands: &Hands<'_>) -> BTreeMap<Qos, BTreeSet<u32>> {
-    let of = |class: Qos| Some((class, hands.applier.resctrl().tasks(class.as_str()).ok()?.into_iter().collect()));
+    let of =
+        |class: Qos| Some((class, hands.applier.resctrl().tasks(class.as_str()).ok()?.into_iter().collect()));
     GROUPS.into_iter().filter_map(of).collect()
 }
 

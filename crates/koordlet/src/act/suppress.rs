@@ -59,8 +59,10 @@ impl Strategy for Suppress {
         let version = cgroups.version();
         let old_cpus = self.files.read(cgroups, Resource::CpusetCpus, &best_effort, cpus).unwrap_or_default();
         let quota = |content: &[u8]| quota_us(version, content);
-        let old_quota = self.files.read(cgroups, Resource::CfsQuotaUs, &best_effort, quota).unwrap_or(UNLIMITED);
-        let usage = usage::cpu(ground.store, usage::recent(ground.now_ms, setting.collect.interval), Sum::Last);
+        let old_quota =
+            self.files.read(cgroups, Resource::CfsQuotaUs, &best_effort, quota).unwrap_or(UNLIMITED);
+        let usage =
+            usage::cpu(ground.store, usage::recent(ground.now_ms, setting.collect.interval), Sum::Last);
         let snapshot = ground.snapshot;
         let sample = Sample {
             node: snapshot.node.as_deref().map(|node| &node.node),

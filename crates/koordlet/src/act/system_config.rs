@@ -13,11 +13,13 @@ pub(super) struct SystemConfig;
 
 impl Strategy for SystemConfig {
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
-        let (Some(slo), Some(node)) = (ground.snapshot.slo.as_deref(), ground.snapshot.node.as_deref()) else {
+        let (Some(slo), Some(node)) = (ground.snapshot.slo.as_deref(), ground.snapshot.node.as_deref())
+        else {
             return;
         };
         let has_features = !slo.system.sched_features.is_empty();
-        let features = has_features.then(|| fs::read_to_string(SystemFile::SchedFeatures.path(&setting.root)).ok());
+        let features =
+            has_features.then(|| fs::read_to_string(SystemFile::SchedFeatures.path(&setting.root)).ok());
         let plan = system_config::plan(&slo.system, &node.node, features.flatten().as_deref());
         for refused in &plan.refused {
             tracing::debug!(%refused, "a value of the system strategy is not taken");

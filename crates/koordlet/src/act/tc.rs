@@ -111,7 +111,9 @@ impl Tc {
         let device = desired.device.as_str();
         let present = self.run(&["tc", "qdisc", "show", "dev", device])?;
         if !present.contains("qdisc htb 1: root") {
-            self.run(&["tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb", "default", "2"])?;
+            self.run(&[
+                "tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb", "default", "2",
+            ])?;
         }
         for class in &desired.classes {
             let parent = if class.minor == NodeClass::Root.minor() { "1:" } else { "1:1" };
@@ -149,21 +151,39 @@ impl Tc {
         let (guaranteed, most) = (rate(class.rate), rate(class.ceil));
         let (burst, prio) = (class.buffer(hz).to_string(), class.prio.to_string());
         let words = [
-            "tc", "class", "replace", "dev", device, "parent", parent, "classid", &id, "htb", "rate", &guaranteed, "ceil",
-            &most, "burst", &burst, "prio", &prio,
+            "tc",
+            "class",
+            "replace",
+            "dev",
+            device,
+            "parent",
+            parent,
+            "classid",
+            &id,
+            "htb",
+            "rate",
+            &guaranteed,
+            "ceil",
+            &most,
+            "burst",
+            &burst,
+            "prio",
+            &prio,
         ];
         self.run(&words).map(drop)
     }
 
     /// Packets of groups with this class id.
     fn group_filter(&self, device: &str, present: &str, prio: u32, minor: u32) -> Result<(), String> {
-        if present.contains(&format!("handle 0x{minor:x} ")) || present.ends_with(&format!("handle 0x{minor:x}")) {
+        if present.contains(&format!("handle 0x{minor:x} "))
+            || present.ends_with(&format!("handle 0x{minor:x}"))
+        {
             return Ok(());
         }
         let (prio, handle) = (prio.to_string(), format!("{minor}:"));
         let words = [
-            "tc", "filter", "add", "dev", device, "protocol", "ip", "prio", &prio, "parent", "1:", "handle", &handle,
-            "cgroup",
+            "tc", "filter", "add", "dev", device, "protocol", "ip", "prio", &prio, "parent", "1:", "handle",
+            &handle, "cgroup",
         ];
         self.run(&words).map(drop)
     }
@@ -176,8 +196,8 @@ impl Tc {
         }
         let (prio, source) = (minor.to_string(), format!("{ip}/32"));
         let words = [
-            "tc", "filter", "add", "dev", device, "protocol", "ip", "parent", "1:", "prio", &prio, "u32", "match", "ip",
-            "src", &source, "classid", &id,
+            "tc", "filter", "add", "dev", device, "protocol", "ip", "parent", "1:", "prio", &prio, "u32",
+            "match", "ip", "src", &source, "classid", &id,
         ];
         self.run(&words).map(drop)
     }
@@ -189,7 +209,8 @@ impl Tc {
         let listed = self.run(&["ipset", "list", set])?;
         let members = listed.split_once("Members:").map_or("", |(_, members)| members);
         let present: BTreeSet<&str> = members.split_whitespace().collect();
-        let wanted: BTreeSet<&str> = pods.addresses.get(set).into_iter().flatten().map(String::as_str).collect();
+        let wanted: BTreeSet<&str> =
+            pods.addresses.get(set).into_iter().flatten().map(String::as_str).collect();
         for ip in wanted.difference(&present) {
             self.run(&["ipset", "add", "-exist", set, ip])?;
         }
@@ -223,8 +244,20 @@ impl Tc {
 /// A rule of the mangle table about a set.
 fn rule<'a>(operation: &'a str, set: &'a str, class: &'a str) -> [&'a str; 14] {
     [
-        "iptables", "-t", "mangle", operation, "POSTROUTING", "-m", "set", "--match-set", set, "src", "-j", "CLASSIFY",
-        "--set-class", class,
+        "iptables",
+        "-t",
+        "mangle",
+        operation,
+        "POSTROUTING",
+        "-m",
+        "set",
+        "--match-set",
+        set,
+        "src",
+        "-j",
+        "CLASSIFY",
+        "--set-class",
+        class,
     ]
 }
 

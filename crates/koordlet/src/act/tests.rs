@@ -103,8 +103,14 @@ impl World {
         let cgroups = Arc::new(Cgroups::new(&root, version, Driver::Cgroupfs));
         let setting = setting(&root, &cgroups, line);
         let auditor = Auditor::off();
-        let applier =
-            Applier::new(&root, cgroups, Duration::from_secs(60), auditor, setting.metrics.clone(), Undo::in_memory());
+        let applier = Applier::new(
+            &root,
+            cgroups,
+            Duration::from_secs(60),
+            auditor,
+            setting.metrics.clone(),
+            Undo::in_memory(),
+        );
         let amounts = [("cpu", "8"), ("memory", "16Gi")];
         let snapshot = Snapshot {
             node: Some(Arc::new(NodeState { node: node(&amounts, &amounts).read(), ..NodeState::default() })),
@@ -221,7 +227,11 @@ fn best_effort_pods_shrink_with_the_load_and_get_everything_back() {
     for dir in ["", "/podbatch", "/podbatch/batch-main"] {
         assert_eq!(world.get(&format!("{BE}{dir}/cpuset.cpus")).parse::<CpuSet>().unwrap().len(), 4, "{dir}");
     }
-    assert_eq!(world.get("cpu/kubepods/besteffort/cpu.cfs_quota_us"), "-1", "an earlier run's quota is lifted");
+    assert_eq!(
+        world.get("cpu/kubepods/besteffort/cpu.cfs_quota_us"),
+        "-1",
+        "an earlier run's quota is lifted"
+    );
     let Some(Verdict::ByCpuset { budget, .. }) = world.act.today().verdict() else { panic!() };
     assert_eq!((budget.suppress_milli, budget.ls_used_milli), (3400, 1500));
     world.order(json!({}));
@@ -250,7 +260,9 @@ fn quotas_burst() {
     let mut world = World::new(Version::V1, "", slo, vec![web]);
     world.snapshot.hardware = Some(Arc::new(Hardware {
         info: koord_linux::cpu_info::CpuInfo::default(),
-        cpus: (0..8).map(|id| koord_linux::topology::Cpu { id, core: id, socket: 0, node: 0, l1: id, l3: 0 }).collect(),
+        cpus: (0..8)
+            .map(|id| koord_linux::topology::Cpu { id, core: id, socket: 0, node: 0, l1: id, l3: 0 })
+            .collect(),
         numa_nodes: Vec::new(),
     }));
     let pod_quota = "cpu/kubepods/burstable/podweb/cpu.cfs_quota_us";
@@ -287,7 +299,11 @@ fn hooks() {
         ("cpu/kubepods/besteffort/podbatch/cpu.shares", "2", "2048"),
         ("cpu/kubepods/besteffort/podbatch/batch-main/cpu.shares", "2", "2048"),
         ("cpu/kubepods/besteffort/podbatch/batch-main/cpu.cfs_quota_us", "-1", "200000"),
-        ("memory/kubepods/besteffort/podbatch/batch-main/memory.limit_in_bytes", "9223372036854771712", "1073741824"),
+        (
+            "memory/kubepods/besteffort/podbatch/batch-main/memory.limit_in_bytes",
+            "9223372036854771712",
+            "1073741824",
+        ),
         ("cpu/kubepods/cpu.bvt_warp_ns", "0", "0"),
         ("cpu/kubepods/burstable/cpu.bvt_warp_ns", "0", "2"),
         ("cpu/kubepods/besteffort/cpu.bvt_warp_ns", "0", "-1"),
@@ -345,7 +361,8 @@ fn memory_is_freed() {
 #[test]
 fn pods_on_their_way_count() {
     let line = "-feature-gates=BEMemoryEvict=true -only-evict-by-api=true";
-    let mut world = World::new(Version::V1, line, memory_threshold(), vec![best_effort("a"), best_effort("b")]);
+    let mut world =
+        World::new(Version::V1, line, memory_threshold(), vec![best_effort("a"), best_effort("b")]);
     world.evictor.is_remembering = true;
     let full = |world: &mut World| {
         world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
@@ -358,7 +375,8 @@ fn pods_on_their_way_count() {
         full(&mut world);
     }
     assert_eq!(world.evictor.names, ["a"], "a is leaving, and enough");
-    let mut world = World::new(Version::V1, line, memory_threshold(), vec![best_effort("a"), best_effort("b")]);
+    let mut world =
+        World::new(Version::V1, line, memory_threshold(), vec![best_effort("a"), best_effort("b")]);
     world.evictor.is_refusing = true;
     full(&mut world);
     assert_eq!(world.evictor.names, ["a", "b"]);
@@ -372,7 +390,8 @@ fn memory_is_protected_and_given_back_to_classes() {
     let web = pod("web").qos("LS").kube_qos("Burstable").container("main", &requests, &[]).running().read();
     let on = json!({ "resourceQOSStrategy": { "lsClass": { "memoryQOS": { "enable": true, "minLimitPercent": 50 } } } });
     let mut world = World::new(Version::V2, "-feature-gates=CgroupReconcile=true", on, vec![web]);
-    let dirs = ["kubepods", "kubepods/burstable", "kubepods/burstable/podweb", "kubepods/burstable/podweb/web-main"];
+    let dirs =
+        ["kubepods", "kubepods/burstable", "kubepods/burstable/podweb", "kubepods/burstable/podweb/web-main"];
     for dir in dirs {
         world.put(&format!("{dir}/memory.min"), "0\n");
         world.put(&format!("{dir}/memory.low"), "0\n");
@@ -447,8 +466,15 @@ fn gates_pick_strategies() {
     };
     assert_eq!(names(""), ["CPUSuppresss", "CPUBurst", "ResctrlReconcile", "runtime-hooks"]);
     let chart = "-feature-gates=BECPUEvict=true,BEMemoryEvict=true,CgroupReconcile=true,Accelerators=true";
-    let want =
-        ["CPUSuppresss", "CPUBurst", "CPUEvict", "memoryEvict", "CgroupReconcile", "ResctrlReconcile", "runtime-hooks"];
+    let want = [
+        "CPUSuppresss",
+        "CPUBurst",
+        "CPUEvict",
+        "memoryEvict",
+        "CgroupReconcile",
+        "ResctrlReconcile",
+        "runtime-hooks",
+    ];
     assert_eq!(names(chart), want);
     assert_eq!(Gates::defaults(Component::Koordlet), options("").gates);
 }
@@ -465,5 +491,8 @@ fn sandboxes_are_found() {
     }
     let found = reconcile::sandboxes(&world.act.setting.cgroups, &snapshot);
     let id = found.values().next().unwrap();
-    assert!(matches!(id, crate::decide::wish::Place::Container(_, id) if &**id == "containerd://5a"), "{id:?}");
+    assert!(
+        matches!(id, crate::decide::wish::Place::Container(_, id) if &**id == "containerd://5a"),
+        "{id:?}"
+    );
 }

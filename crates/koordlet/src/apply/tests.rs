@@ -62,7 +62,9 @@ impl World {
     }
 
     fn records(&self) -> Vec<(String, String, String, String)> {
-        let Answer::Page { events, .. } = self.auditor.query(&Query::default(), Instant::now()) else { panic!() };
+        let Answer::Page { events, .. } = self.auditor.query(&Query::default(), Instant::now()) else {
+            panic!()
+        };
         let row = |event: crate::audit::Event| (event.kind, event.name, event.reason, event.message);
         events.into_iter().rev().map(row).collect()
     }
@@ -133,13 +135,19 @@ fn records_name_pods() {
     let dir = dir_of(&place, Driver::Cgroupfs).unwrap();
     world.put(&format!("cgroup/{dir}/cpu.max"), "100000 100000\n");
     let raise = wish(place, File::CpuCfsQuota, Value::Number(120_000), Cause::QuotaBurst);
-    let report = world.applier.apply(Instant::now(), &Batch::Chain(vec![raise]), Names(std::slice::from_ref(&pod)));
+    let report =
+        world.applier.apply(Instant::now(), &Batch::Chain(vec![raise]), Names(std::slice::from_ref(&pod)));
     assert_eq!(report.written, 1);
     assert_eq!(world.get(&format!("cgroup/{dir}/cpu.max")), "120000");
-    let Answer::Page { events, .. } = world.auditor.query(&Query::default(), Instant::now()) else { panic!() };
+    let Answer::Page { events, .. } = world.auditor.query(&Query::default(), Instant::now()) else {
+        panic!()
+    };
     let event = &events[0];
     assert_eq!((event.kind.as_str(), event.name.as_str(), event.container.as_str()), ("pod", "a", "main"));
-    assert_eq!((event.reason.as_str(), event.message.as_str()), ("CFSQuotaBurst", "update cpu.cfs_quota_us to 120000"));
+    assert_eq!(
+        (event.reason.as_str(), event.message.as_str()),
+        ("CFSQuotaBurst", "update cpu.cfs_quota_us to 120000")
+    );
 }
 
 #[test]
@@ -147,11 +155,19 @@ fn a_chain_ends_with_its_first_failure() {
     let mut world = World::new(Version::V1);
     world.put("cgroup/cpu/a/cpu.shares", "1024\n");
     world.put("cgroup/cpu/b/cpu.shares", "1024\n");
-    let shares = |dir: &str, value| wish(Place::Dir(dir.into()), File::CpuShares, Value::Number(value), Cause::RuntimeHook);
+    let shares = |dir: &str, value| {
+        wish(Place::Dir(dir.into()), File::CpuShares, Value::Number(value), Cause::RuntimeHook)
+    };
     // Shares below 2 are refused before they are written.
-    assert_eq!(world.apply(Batch::Chain(vec![shares("a", 1), shares("b", 100)])), Report { written: 0, failed: 1 });
+    assert_eq!(
+        world.apply(Batch::Chain(vec![shares("a", 1), shares("b", 100)])),
+        Report { written: 0, failed: 1 }
+    );
     assert_eq!(world.get("cgroup/cpu/b/cpu.shares"), "1024");
-    assert_eq!(world.apply(Batch::Each(vec![shares("a", 1), shares("b", 100)])), Report { written: 1, failed: 1 });
+    assert_eq!(
+        world.apply(Batch::Each(vec![shares("a", 1), shares("b", 100)])),
+        Report { written: 1, failed: 1 }
+    );
     assert_eq!(world.get("cgroup/cpu/b/cpu.shares"), "100");
 }
 
@@ -171,7 +187,10 @@ fn resctrl() {
     world.put("resctrl/BE/tasks", "");
     let group = || Place::Resctrl("BE".into());
     let text = Value::Text("L3:0=f;1=f;\n".to_owned());
-    assert!(world.apply(Batch::Each(vec![wish(group(), File::ResctrlSchemata, text, Cause::Resctrl)])).written > 0);
+    assert!(
+        world.apply(Batch::Each(vec![wish(group(), File::ResctrlSchemata, text, Cause::Resctrl)])).written
+            > 0
+    );
     assert!(world.get("resctrl/BE/schemata").starts_with("L3:0=f;1=f"));
     let tasks = wish(group(), File::ResctrlTasks, Value::Tasks(vec![7, 8]), Cause::ResctrlTasks);
     assert_eq!(world.apply(Batch::Each(vec![tasks])), Report { written: 2, failed: 0 });
@@ -184,8 +203,14 @@ fn changes_are_given_back() {
     for version in [Version::V1, Version::V2] {
         let mut world = World::new(version);
         let (quota, shares, unlimited) = match version {
-            Version::V1 => ("cgroup/cpu/kubepods/besteffort/cpu.cfs_quota_us", "cgroup/cpu/kubepods/besteffort/cpu.shares", "-1"),
-            Version::V2 => ("cgroup/kubepods/besteffort/cpu.max", "cgroup/kubepods/besteffort/cpu.weight", "max 100000"),
+            Version::V1 => (
+                "cgroup/cpu/kubepods/besteffort/cpu.cfs_quota_us",
+                "cgroup/cpu/kubepods/besteffort/cpu.shares",
+                "-1",
+            ),
+            Version::V2 => {
+                ("cgroup/kubepods/besteffort/cpu.max", "cgroup/kubepods/besteffort/cpu.weight", "max 100000")
+            }
         };
         world.put(quota, &format!("{unlimited}\n"));
         world.put(shares, "59\n");
@@ -217,7 +242,8 @@ fn groups_that_are_gone_are_forgotten() {
     for number in 0..400 {
         let dir = format!("pod{number}");
         world.put(&format!("cgroup/cpu/{dir}/cpu.shares"), "10\n");
-        let shares = wish(Place::Dir(dir.as_str().into()), File::CpuShares, Value::Number(1024), Cause::RuntimeHook);
+        let shares =
+            wish(Place::Dir(dir.as_str().into()), File::CpuShares, Value::Number(1024), Cause::RuntimeHook);
         let report = world.apply(Batch::Each(vec![shares]));
         assert_eq!(report.written, 1);
         if number % 2 == 0 {

@@ -161,7 +161,9 @@ impl Line {
 
     fn target(&self) -> Option<Target> {
         match &self.dir {
-            Some(dir) => Some(Target::Cgroup { resource: Resource::from_name(&self.file)?, dir: Dir::new(dir)? }),
+            Some(dir) => {
+                Some(Target::Cgroup { resource: Resource::from_name(&self.file)?, dir: Dir::new(dir)? })
+            }
             None => SystemFile::from_name(&self.file).map(Target::System),
         }
     }
@@ -172,7 +174,9 @@ fn decoded(target: &Target, version: Version, value: &str) -> String {
     let Target::Cgroup { resource, .. } = target else { return value.to_owned() };
     match (resource, version, value) {
         (Resource::CfsQuotaUs | Resource::MemoryLimit, _, "max") => "-1".to_owned(),
-        (Resource::CpuShares, Version::V2, weight) => shares_giving(weight).unwrap_or_else(|| value.to_owned()),
+        (Resource::CpuShares, Version::V2, weight) => {
+            shares_giving(weight).unwrap_or_else(|| value.to_owned())
+        }
         _ => value.to_owned(),
     }
 }

@@ -120,8 +120,7 @@ fn open(dir: &Path) -> std::io::Result<Current> {
 fn rotated(dir: &Path) -> Vec<PathBuf> {
     let key = |path: &PathBuf| {
         let name = path.file_name()?.to_str()?;
-        let (stamp, number) =
-            name.strip_prefix(ROTATED_PREFIX)?.strip_suffix(SUFFIX)?.rsplit_once('-')?;
+        let (stamp, number) = name.strip_prefix(ROTATED_PREFIX)?.strip_suffix(SUFFIX)?.rsplit_once('-')?;
         Some((stamp.to_owned(), number.parse::<u32>().ok()?))
     };
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -29,7 +29,10 @@ enum Place {
         rest: Vec<u8>,
     },
     /// All of this file was told. It is held so that its inode stays its own.
-    After { _held: File, inode: u64 },
+    After {
+        _held: File,
+        inode: u64,
+    },
     End,
 }
 

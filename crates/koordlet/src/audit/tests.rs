@@ -7,13 +7,7 @@ use std::time::Duration;
 use super::*;
 
 fn options(dir: &Path) -> AuditOptions {
-    AuditOptions {
-        dir: dir.to_owned(),
-        verbose: 3,
-        disk_mib_max: 16,
-        readers_max: 4,
-        events_max: 2048,
-    }
+    AuditOptions { dir: dir.to_owned(), verbose: 3, disk_mib_max: 16, readers_max: 4, events_max: 2048 }
 }
 
 fn with_events(dir: &Path, count: usize) -> Auditor {
@@ -133,7 +127,8 @@ fn files_turn_over() {
     // koordlet-observe#13.8.H15: 16 MB allow for eight files.
     let written = fill(&auditor, 30);
     auditor.flush();
-    let sizes: Vec<u64> = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).collect();
+    let sizes: Vec<u64> =
+        fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).collect();
     assert_eq!(sizes.len(), 8);
     assert!(sizes.iter().all(|size| *size < log::FILE_BYTES_MAX + 2000), "{sizes:?}");
     // koordlet-observe#13.8.H7: reading goes on over all files, without a gap.

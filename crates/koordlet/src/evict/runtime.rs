@@ -59,7 +59,9 @@ impl Runtimes {
     /// The first socket that exists: well-known places, then the flag's.
     fn socket(&self, runtime: Runtime) -> Option<PathBuf> {
         let (known, given): (&[&str], &str) = match runtime {
-            Runtime::Containerd => (&["containerd/containerd.sock", "containerd.sock"], &self.options.containerd),
+            Runtime::Containerd => {
+                (&["containerd/containerd.sock", "containerd.sock"], &self.options.containerd)
+            }
             Runtime::Docker => (&["docker.sock"], &self.options.docker),
             Runtime::Crio => (&["crio/crio.sock", "crio.sock"], ""),
             Runtime::Pouch => (&["pouchcri.sock"], &self.options.pouch),
@@ -79,7 +81,8 @@ async fn stop_docker(socket: &Path, hash: &str) -> Result<(), StopError> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(connect(socket).await?).await?;
     tokio::spawn(connection);
     let request = Request::post(format!("/containers/{hash}/stop?t=0")).header(http::header::HOST, "docker");
-    let request = request.body(Full::<Bytes>::default()).map_err(|error| StopError::Refused(error.to_string()))?;
+    let request =
+        request.body(Full::<Bytes>::default()).map_err(|error| StopError::Refused(error.to_string()))?;
     let answer = sender.send_request(request).await?;
     let status = answer.status();
     // 304 is a container that had stopped already.

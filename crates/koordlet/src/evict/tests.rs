@@ -77,7 +77,9 @@ fn docker(path: &Path, status: u16) -> Got {
                 *answer.status_mut() = http::StatusCode::from_u16(status).unwrap();
                 async move { Ok::<_, Infallible>(answer) }
             });
-            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+            );
         }
     });
     got
@@ -87,17 +89,24 @@ fn docker(path: &Path, status: u16) -> Got {
 async fn runtimes_are_asked_by_their_sockets() {
     let dir = tempfile::tempdir().unwrap();
     let runtimes = Runtimes::new(dir.path(), &options());
-    assert_eq!(runtimes.stop("containerd://1").await.unwrap_err().to_string(), "no socket of containerd was found");
+    assert_eq!(
+        runtimes.stop("containerd://1").await.unwrap_err().to_string(),
+        "no socket of containerd was found"
+    );
     assert!(matches!(runtimes.stop("nonsense").await, Err(StopError::Id(_))));
     let got = cri(&dir.path().join("containerd/containerd.sock"), "0", false);
     runtimes.stop("containerd://ab").await.unwrap();
-    let want = ("/runtime.v1.RuntimeService/StopContainer".to_owned(), vec![0, 0, 0, 0, 4, 0x0a, 2, b'a', b'b']);
+    let want =
+        ("/runtime.v1.RuntimeService/StopContainer".to_owned(), vec![0, 0, 0, 0, 4, 0x0a, 2, b'a', b'b']);
     assert_eq!(*got.lock().unwrap(), [want]);
     let old = cri(&dir.path().join("crio/crio.sock"), "0", true);
     runtimes.stop("cri-o://ab").await.unwrap();
     assert_eq!(old.lock().unwrap()[1].0, "/runtime.v1alpha2.RuntimeService/StopContainer");
     cri(&dir.path().join("pouchcri.sock"), "5", false);
-    assert_eq!(runtimes.stop("pouch://ab").await.unwrap_err().to_string(), "the runtime refused: code 5: as it is");
+    assert_eq!(
+        runtimes.stop("pouch://ab").await.unwrap_err().to_string(),
+        "the runtime refused: code 5: as it is"
+    );
     let asked = docker(&dir.path().join("docker.sock"), 204);
     runtimes.stop("docker://cd").await.unwrap();
     assert_eq!(asked.lock().unwrap()[0].0, "/containers/cd/stop?t=0");
@@ -111,8 +120,13 @@ struct World {
 }
 
 fn world(dir: tempfile::TempDir, way: Way) -> World {
-    let audit =
-        AuditOptions { dir: dir.path().join("audit"), verbose: 3, disk_mib_max: 16, readers_max: 4, events_max: 256 };
+    let audit = AuditOptions {
+        dir: dir.path().join("audit"),
+        verbose: 3,
+        disk_mib_max: 16,
+        readers_max: 4,
+        events_max: 256,
+    };
     let (metrics, auditor) = (KoordletMetrics::new("n1"), Auditor::open(&audit));
     metrics.node_seen();
     let (sender, worker) = evictor(way, None, metrics.clone(), auditor.clone());
@@ -137,7 +151,9 @@ impl World {
 
     fn messages(&self) -> Vec<String> {
         match self.auditor.query(&crate::audit::Query::default(), std::time::Instant::now()) {
-            crate::audit::Answer::Page { events, .. } => events.into_iter().map(|event| event.message).collect(),
+            crate::audit::Answer::Page { events, .. } => {
+                events.into_iter().map(|event| event.message).collect()
+            }
             other => panic!("{other:?}"),
         }
     }

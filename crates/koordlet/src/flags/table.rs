@@ -20,7 +20,12 @@ const SERVING: &[Flag] = &[
 ];
 
 const CLUSTER: &[Flag] = &[
-    cluster("kubeconfig", Text, "", "kubeconfig file; without one KUBECONFIG, then this pod's service account"),
+    cluster(
+        "kubeconfig",
+        Text,
+        "",
+        "kubeconfig file; without one KUBECONFIG, then this pod's service account",
+    ),
     cluster("kube-api-qps", Float, "20", "requests to the API server per second over time"),
     cluster("kube-api-burst", Int, "30", "requests to the API server at once after a quiet time"),
 ];
@@ -42,7 +47,11 @@ const HOST: &[Flag] = &[
     host("containerd-endpoint", "", "containerd's socket; empty looks at the well-known places"),
     host("docker-endpoint", "", "docker's socket; empty looks at the well-known places"),
     host("pouch-endpoint", "", "pouch's socket; empty looks at the well-known places"),
-    host("xpu-device-infos-dir", "/var/run/koordlet/xpu-device-infos/", "where vendors describe their devices"),
+    host(
+        "xpu-device-infos-dir",
+        "/var/run/koordlet/xpu-device-infos/",
+        "where vendors describe their devices",
+    ),
 ];
 
 const fn host(name: &'static str, default: &'static str, help: &'static str) -> Flag {
@@ -50,19 +59,39 @@ const fn host(name: &'static str, default: &'static str, help: &'static str) -> 
 }
 
 const KUBELET: &[Flag] = &[
-    kubelet("kubelet-preferred-address-type", Text, "InternalIP", "which of the node's addresses kubelet is asked at"),
+    kubelet(
+        "kubelet-preferred-address-type",
+        Text,
+        "InternalIP",
+        "which of the node's addresses kubelet is asked at",
+    ),
     kubelet("kubelet-sync-interval", Duration, "10s", "how often pods are asked for; 0 for never"),
     kubelet("kubelet-sync-timeout", Duration, "3s", "how long kubelet may take to answer"),
     kubelet("kubelet-insecure-tls", Bool, "false", "ask kubelet's read-only port, without TLS"),
     kubelet("kubelet-read-only-port", Int, "10255", "kubelet's read-only port"),
     kubelet("kubelet-ca-file", Text, "", "certificate authority of kubelet's certificate; empty trusts any"),
-    kubelet("kubelet-client-certificate", Text, "", "certificate to show to kubelet; empty shows the API client's credentials"),
+    kubelet(
+        "kubelet-client-certificate",
+        Text,
+        "",
+        "certificate to show to kubelet; empty shows the API client's credentials",
+    ),
     kubelet("kubelet-client-key", Text, "", "key of that certificate"),
-    kubelet("node-topology-sync-interval", Duration, "3s", "how often topology and devices are looked at; 0 for never"),
+    kubelet(
+        "node-topology-sync-interval",
+        Duration,
+        "3s",
+        "how often topology and devices are looked at; 0 for never",
+    ),
     kubelet("disable-query-kubelet-config", Bool, "false", "do not ask kubelet for its configuration"),
     kubelet("enable-node-metric-report", Bool, "true", "report NodeMetric"),
     kubelet("enable-pod-taskids", Bool, "false", "keep the thread ids of containers"),
-    kubelet("xpu-enforce-collect-from-device-infos", Bool, "false", "take devices only from what vendors describe"),
+    kubelet(
+        "xpu-enforce-collect-from-device-infos",
+        Bool,
+        "false",
+        "take devices only from what vendors describe",
+    ),
 ];
 
 const fn kubelet(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
@@ -70,17 +99,37 @@ const fn kubelet(name: &'static str, kind: Kind, default: &'static str, help: &'
 }
 
 const COLLECT: &[Flag] = &[
-    collect("collect-res-used-interval", Duration, "1s", "how often use is measured; less than 1s switches it off"),
-    collect("collect-sys-metric-outdated-interval", Duration, "10s", "how old what the system's use is made of may be"),
+    collect(
+        "collect-res-used-interval",
+        Duration,
+        "1s",
+        "how often use is measured; less than 1s switches it off",
+    ),
+    collect(
+        "collect-sys-metric-outdated-interval",
+        Duration,
+        "10s",
+        "how old what the system's use is made of may be",
+    ),
     collect("collect-node-cpu-info-interval", Duration, "60s", "how often CPUs and NUMA nodes are looked at"),
     collect("collect-node-storage-info-interval", Duration, "1s", "how often disks are looked at"),
     collect("cpi-collector-interval", Duration, "60s", "how often cycles per instruction are measured"),
     collect("collect-cpi-timewindow", Duration, "10s", "for how long they are measured"),
     collect("psi-collector-interval", Duration, "10s", "how often pressure is measured"),
     collect("coldpage-collector-interval", Duration, "5s", "how often cold memory is measured"),
-    collect("resctrl-collector-interval", Duration, "10s", "how often use of caches and bandwidth is measured"),
+    collect(
+        "resctrl-collector-interval",
+        Duration,
+        "10s",
+        "how often use of caches and bandwidth is measured",
+    ),
     collect("enable-pagecache-collector", Bool, "false", "measure memory with page cache"),
-    collect("enable-resctrl-collector", Bool, "false", "measure use of caches and bandwidth; the gate must be on too"),
+    collect(
+        "enable-resctrl-collector",
+        Bool,
+        "false",
+        "measure use of caches and bandwidth; the gate must be on too",
+    ),
 ];
 
 const fn collect(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
@@ -111,13 +160,38 @@ const fn audit(name: &'static str, kind: Kind, default: &'static str, help: &'st
 }
 
 const PREDICTION: &[Flag] = &[
-    predict("prediction-checkpoint-filepath", Text, "/prediction-checkpoints", "where models are kept over a restart"),
-    predict("prediction-cold-start-duration", Duration, "24h", "how old a pod must be for its model to count"),
+    predict(
+        "prediction-checkpoint-filepath",
+        Text,
+        "/prediction-checkpoints",
+        "where models are kept over a restart",
+    ),
+    predict(
+        "prediction-cold-start-duration",
+        Duration,
+        "24h",
+        "how old a pod must be for its model to count",
+    ),
     predict("prediction-safety-margin-percent", Int, "10", "what is added to a prediction"),
-    predict("prediction-memory-histogram-decay-halflife", Duration, "24h", "after how long memory samples count half"),
-    predict("prediction-cpu-histogram-decay-halflife", Duration, "12h", "after how long CPU samples count half"),
+    predict(
+        "prediction-memory-histogram-decay-halflife",
+        Duration,
+        "24h",
+        "after how long memory samples count half",
+    ),
+    predict(
+        "prediction-cpu-histogram-decay-halflife",
+        Duration,
+        "12h",
+        "after how long CPU samples count half",
+    ),
     predict("prediction-training-interval", Duration, "1m", "how often models learn, and from how much"),
-    predict("prediction-model-expiration-duration", Duration, "30m", "when a model that learns nothing is dropped"),
+    predict(
+        "prediction-model-expiration-duration",
+        Duration,
+        "30m",
+        "when a model that learns nothing is dropped",
+    ),
     predict("prediction-model-checkpoint-interval", Duration, "10m", "how often a model is saved"),
     predict("prediction-model-checkpoint-max-per-step", Int, "12", "how many models are saved at once"),
 ];
@@ -194,7 +268,12 @@ const UNUSED: &[Flag] = &[
     unused("tsdb-head-chunks-write-buffer-size", Int, "1048576", "the store has no write buffer"),
     unused("hami-core-library-directory-path", Text, "/usr/local/vgpu/libvgpu.so", GPU_HOOK),
     unused("qos-extension-plugins", Map, "", "there are no plugins of others"),
-    unused("pod-resources-proxy-path", Text, "/var/run/koordlet/pod-resources", "the proxy of pod resources is not there yet"),
+    unused(
+        "pod-resources-proxy-path",
+        Text,
+        "/var/run/koordlet/pod-resources",
+        "the proxy of pod resources is not there yet",
+    ),
     unused("runtime-hooks-network", Text, "unix", TRANSPORT),
     unused("runtime-hooks-addr", Text, "/host-var-run-koordlet/koordlet.sock", TRANSPORT),
     unused("runtime-hooks-host-endpoint", Text, "/var/run/koordlet/koordlet.sock", TRANSPORT),

@@ -5,7 +5,8 @@ use super::*;
 fn read(line: &str, environment: &[(&str, &str)]) -> Result<Request, OptionsError> {
     let environment: Vec<(String, String)> =
         environment.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-    let find = |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    let find =
+        |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
     parse(line.split_whitespace(), find)
 }
 
@@ -110,7 +111,11 @@ fn the_chart_starts() {
 fn complaints() {
     for (line, code, part) in [
         ("-no-such-flag", 2, "unknown flag"),
-        ("-feature-gates=NoSuchGate=true", 1, "Unable to setup feature-gates: unrecognized feature gate: NoSuchGate"),
+        (
+            "-feature-gates=NoSuchGate=true",
+            1,
+            "Unable to setup feature-gates: unrecognized feature gate: NoSuchGate",
+        ),
         ("-feature-gates=CPUBurst=maybe", 2, "maybe"),
         ("-collect-res-used-interval=-1s", 1, "not negative"),
         ("-audit-max-disk-space-mb=0", 1, "audit-max-disk-space-mb"),

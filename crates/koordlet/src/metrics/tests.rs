@@ -46,7 +46,9 @@ fn buckets_of_kubelet_requests() {
     let metrics = seen();
     metrics.observe(Metric::KubeletRequestDuration, &["get", "/pods/", "200"], 0.5);
     let page = metrics.internal().render(Format::Prometheus);
-    for (bound, count) in [("0.001", 0), ("0.004", 0), ("0.016", 0), ("0.064", 0), ("0.256", 0), ("1.024", 1), ("4.096", 1)] {
+    for (bound, count) in
+        [("0.001", 0), ("0.004", 0), ("0.016", 0), ("0.064", 0), ("0.256", 0), ("1.024", 1), ("4.096", 1)]
+    {
         let labels = format!("le=\"{bound}\",verb=\"get\",path=\"/pods/\",code=\"200\"");
         has(&page, &format!("koordlet_kubelet_request_duration_seconds_bucket{{{labels}}} {count}"));
     }

@@ -18,8 +18,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{client_options, talk};
 use super::node::{Mind, Parts, Readiness};
+use super::{client_options, talk};
 use crate::act::{Act, Setting, Today};
 use crate::apply::{Applier, Undo, undo_path};
 use crate::audit::Auditor;
@@ -99,7 +99,8 @@ pub(super) struct Base {
 pub async fn start(options: Options, cluster: kube::Config) -> Result<Running, StartError> {
     let metrics = KoordletMetrics::new(&options.node_name);
     metrics.set(Metric::StartTime, &[], seconds_now());
-    let auditor = if options.gates.is_on("AuditEvents") { Auditor::open(&options.audit) } else { Auditor::off() };
+    let auditor =
+        if options.gates.is_on("AuditEvents") { Auditor::open(&options.audit) } else { Auditor::off() };
     let mut client = client_options(&options);
     client.metrics = Some(ClientMetrics::new(metrics.internal()));
     let client = koord_kit::client::client(cluster.clone(), &client)?;
@@ -198,7 +199,8 @@ impl Base {
             is_anolis: self.cgroups.is_anolis(),
             is_host_mode: options.is_host_mode,
             page_bytes: i64::try_from(page_bytes()).unwrap_or(4096),
-            terway_dir: if options.is_host_mode { "/var/lib/terway/qos" } else { "/host-var-lib/terway/qos" }.into(),
+            terway_dir: if options.is_host_mode { "/var/lib/terway/qos" } else { "/host-var-lib/terway/qos" }
+                .into(),
             metrics: self.metrics.clone(),
             recorder: Some(self.recorder.clone()),
         }
@@ -231,7 +233,12 @@ impl Base {
     }
 }
 
-fn applier(options: &Options, cgroups: Arc<Cgroups>, auditor: &Auditor, metrics: &KoordletMetrics) -> Applier {
+fn applier(
+    options: &Options,
+    cgroups: Arc<Cgroups>,
+    auditor: &Auditor,
+    metrics: &KoordletMetrics,
+) -> Applier {
     let undo = Undo::open(&undo_path(&options.root));
     let force_after = options.qos.force_update_after;
     Applier::new(&options.root, cgroups, force_after, auditor.clone(), metrics.clone(), undo)
@@ -241,7 +248,9 @@ fn applier(options: &Options, cgroups: Arc<Cgroups>, auditor: &Auditor, metrics:
 fn is_wanted(reason: &str, options: &Options) -> bool {
     use crate::decide::wish::Cause;
     let gates: &[&str] = match reason {
-        _ if reason == Cause::CpuSuppress.reason() || reason == Cause::QuotaRecovery.reason() => &["BECPUSuppress"],
+        _ if reason == Cause::CpuSuppress.reason() || reason == Cause::QuotaRecovery.reason() => {
+            &["BECPUSuppress"]
+        }
         _ if reason == Cause::CpuBurst.reason() || reason == Cause::QuotaBurst.reason() => &["CPUBurst"],
         _ if reason == Cause::MemoryQos.reason() => &["CgroupReconcile"],
         _ if reason == Cause::SystemConfig.reason() => &["SystemConfig"],

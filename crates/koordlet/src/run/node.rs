@@ -20,8 +20,8 @@ use crate::collect::{Collectors, MemoryPolicy, Moment};
 use crate::decide::snapshot::Pod;
 use crate::devices::{Devices, GpuCollector};
 use crate::metrics::KoordletMetrics;
-use crate::predict::files::Files;
 use crate::predict::Predictor;
+use crate::predict::files::Files;
 use crate::predict::measure::training;
 use crate::state::{Editions, Hardware, News, Snapshot, State};
 use crate::store::Store;
@@ -127,7 +127,10 @@ pub struct Asker(Sender<Call>);
 
 impl Asker {
     /// An answer from what the thread knows; none when it has ended.
-    pub async fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Brain) -> T + Send + 'static) -> Option<T> {
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Brain) -> T + Send + 'static,
+    ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         let question: Question = Box::new(move |brain| {
             // Who asked may have gone.
@@ -237,7 +240,9 @@ impl Brain {
             self.publish_hardware(&snapshot);
             self.store.tend(now.unix_ms);
             self.shown.second(&self.metrics, &self.collectors);
-            missing.extend(self.collectors.not_started().into_iter().map(|name| format!("the first round of {name}")));
+            missing.extend(
+                self.collectors.not_started().into_iter().map(|name| format!("the first round of {name}")),
+            );
         }
         if missing.is_empty() {
             if !std::mem::replace(&mut self.progress.is_acting, true) {
@@ -296,7 +301,9 @@ impl Brain {
 
     fn measure_gpus(&mut self, snapshot: &Snapshot, now: Moment) {
         let Some((devices, collector)) = &mut self.gpus else { return };
-        if let Err(error) = collector.collect(&devices.reading(), &snapshot.pods, &mut self.store, now.unix_ms) {
+        if let Err(error) =
+            collector.collect(&devices.reading(), &snapshot.pods, &mut self.store, now.unix_ms)
+        {
             tracing::warn!(%error, "samples of GPUs were refused");
         }
     }
@@ -328,7 +335,8 @@ impl Brain {
             return;
         }
         self.progress.trained = Some(now.instant);
-        let training = training(&self.store, snapshot, self.predictor.settings().training_interval_ms, now.unix_ms);
+        let training =
+            training(&self.store, snapshot, self.predictor.settings().training_interval_ms, now.unix_ms);
         self.predictor.train(&training, now.unix_ms);
         self.checkpoints.keep(&mut self.predictor, now.unix_ms);
     }

@@ -85,7 +85,9 @@ fn cycles(metrics: &KoordletMetrics, readings: &[CyclesReading]) {
     metrics.reset(Metric::ContainerCpi);
     for reading in readings {
         let number = |value: u64| nearest(i64::try_from(value).unwrap_or(i64::MAX));
-        for (field, value) in [("cycles", reading.cycles.cycles), ("instructions", reading.cycles.instructions)] {
+        for (field, value) in
+            [("cycles", reading.cycles.cycles), ("instructions", reading.cycles.instructions)]
+        {
             let labels = [
                 &*reading.container_id,
                 &reading.container_name,
@@ -161,8 +163,15 @@ pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod]) {
             let show = |metric: Metric, unit: &str, amounts: &ResourceList| {
                 for (resource, _) in NODE_RESOURCES {
                     let Some(amount) = whole(amounts, resource) else { continue };
-                    let labels =
-                        [resource, unit, &*pod.id.uid, &pod.name, &pod.namespace, &**id, container.name.as_str()];
+                    let labels = [
+                        resource,
+                        unit,
+                        &*pod.id.uid,
+                        &pod.name,
+                        &pod.namespace,
+                        &**id,
+                        container.name.as_str(),
+                    ];
                     metrics.set(metric, &labels, nearest(amount));
                 }
             };
@@ -218,7 +227,8 @@ mod tests {
         let metrics = seen();
         pressures(&metrics, &[reading]);
         let page = metrics.external().render(Format::Prometheus);
-        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("koordlet_container_psi{")).collect();
+        let rows: Vec<&str> =
+            page.lines().filter(|line| line.starts_with("koordlet_container_psi{")).collect();
         assert_eq!(rows.len(), 15, "{page}");
         let of = |resource: &str| {
             let label = format!("psi_resource_type=\"{resource}\"");

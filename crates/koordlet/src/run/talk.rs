@@ -17,15 +17,21 @@ use crate::report::node_metric::write::{self, Ask, Writer};
 use crate::report::node_metric::{Gpu, Report, Sources, measure};
 use crate::report::topology::run::{Options as TopologyOptions, Remote, Reporter};
 use crate::state::kubelet::{Call, Kubelet, KubeletOptions};
-use crate::state::pods::{PodBook, PodSync};
 use crate::state::objects::Watcher;
+use crate::state::pods::{PodBook, PodSync};
 use crate::state::{State, claims, pleg};
 
 /// How often the topology is looked at where it is not reported: decisions need it all the same.
 const LAYOUT_EVERY: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Starts everything that talks.
-pub(super) fn start(base: &Base, state: &State, cluster: &kube::Config, asker: Asker, devices: Option<Devices>) {
+pub(super) fn start(
+    base: &Base,
+    state: &State,
+    cluster: &kube::Config,
+    asker: Asker,
+    devices: Option<Devices>,
+) {
     let options = &base.options;
     let observe = observer(&base.metrics);
     let kubelet = Kubelet::new(state.clone(), cluster.clone(), kubelet_options(options), observe);
@@ -173,7 +179,11 @@ pub(super) fn device_options(options: &Options) -> devices::Options {
 fn show(metrics: &KoordletMetrics, prediction: &Prediction) {
     let views = |outcome: &Outcome| {
         let Outcome { by_pod, by_class, total } = outcome.clone();
-        [("podReclaimablePredictor", by_pod), ("priorityReclaimablePredictor", by_class), ("minPredictor", total)]
+        [
+            ("podReclaimablePredictor", by_pod),
+            ("priorityReclaimablePredictor", by_class),
+            ("minPredictor", total),
+        ]
     };
     let amounts = |amount: &Amount| {
         [("cpu", "core", nearest(amount.cpu_milli) / 1000.0), ("memory", "byte", nearest(amount.memory))]

@@ -24,7 +24,13 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>, is_first: bool) {
+    pub(super) fn turn(
+        &mut self,
+        setting: &Setting,
+        ground: &Ground<'_>,
+        hands: &mut Hands<'_>,
+        is_first: bool,
+    ) {
         let Some(slo) = ground.snapshot.slo.as_deref() else { return };
         let kernel = switches(&setting.root);
         let in_kube_root = setting.cgroups.path(Resource::BvtWarpNs, &setting.cgroups.kube_root());

@@ -25,7 +25,9 @@ pub(super) struct PodResctrls {
 
 impl PodResctrls {
     pub(super) fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
-        let Some(hardware) = ground.snapshot.hardware.as_deref().filter(|hardware| hardware.info.can_allocate()) else {
+        let Some(hardware) =
+            ground.snapshot.hardware.as_deref().filter(|hardware| hardware.info.can_allocate())
+        else {
             return;
         };
         let resctrl = hands.applier.resctrl().clone();
@@ -76,7 +78,11 @@ impl PodResctrls {
             ground.pods.iter().filter(|pod| pod.is_active()).map(|pod| &*pod.id.uid).collect();
         for name in leftovers(&groups, &uids) {
             if let Err(error) = resctrl.remove(name) {
-                tracing::debug!(error = &error as &dyn std::error::Error, group = name, "a group cannot be removed");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    group = name,
+                    "a group cannot be removed"
+                );
                 continue;
             }
             let uid = name.strip_prefix(GROUP_PREFIX).unwrap_or_default();
@@ -102,7 +108,12 @@ fn tasks(setting: &Setting, pod: &Pod, resctrl: &Resctrl) -> Option<Wish> {
     let of = |child: &String| cgroups.read(Resource::Tasks, &dir.child(child), ids).unwrap_or_default();
     let missing: Vec<u32> = children.iter().flat_map(of).filter(|id| !present.contains(id)).collect();
     let place = Place::Resctrl(name.into());
-    let wish = Wish { place, file: File::ResctrlTasks, value: Value::Tasks(missing.clone()), cause: Cause::RuntimeHook };
+    let wish = Wish {
+        place,
+        file: File::ResctrlTasks,
+        value: Value::Tasks(missing.clone()),
+        cause: Cause::RuntimeHook,
+    };
     (!missing.is_empty()).then_some(wish)
 }
 

@@ -35,7 +35,11 @@ fn desired() -> Desired {
     let own = PrivateClass { class: class(0x2a, 50, 0), packets: Match::Address("10.0.0.2".into()) };
     pods.classes.insert("u".into(), own);
     pods.gone = vec![7];
-    Desired { device: "eth0".into(), classes: [class(1, 1000, 0), class(2, 0, 1), class(3, 200, 2), class(4, 100, 3)], pods }
+    Desired {
+        device: "eth0".into(),
+        classes: [class(1, 1000, 0), class(2, 0, 1), class(3, 200, 2), class(4, 100, 3)],
+        pods,
+    }
 }
 
 fn run(has_all: bool) -> Vec<String> {
@@ -63,7 +67,10 @@ fn an_empty_kernel_gets_everything() {
         assert!(lines.iter().any(|found| found == line), "{line} in\n{}", lines.join("\n"));
     }
     let at = |part: &str| lines.iter().position(|line| line.contains(part));
-    assert!(at("qdisc replace") < at("classid 1:1 ") && at("classid 1:1 ") < at("classid 1:3"), "parents come first");
+    assert!(
+        at("qdisc replace") < at("classid 1:1 ") && at("classid 1:1 ") < at("classid 1:3"),
+        "parents come first"
+    );
 }
 
 #[test]
