@@ -187,7 +187,7 @@ impl Reporter {
 
     /// The text of kubelet's file, when kubelet pins pods.
     fn cpu_manager(&self) -> Result<Option<String>, RoundError> {
-        if !self.config.known.as_ref().is_some_and(|config| config.cpu_manager_policy == "static") {
+        if self.config.known.as_ref().is_none_or(|config| config.cpu_manager_policy != "static") {
             return Ok(None);
         }
         let path = self.options.root.kubelet.join("cpu_manager_state");
