@@ -210,7 +210,8 @@ async fn reservations_follow_profiles(place: &Place) -> Result<()> {
 /// By the strategy: a ratio that nobody's strategy wants is taken off a node again.
 async fn nodes_are_amplified(place: &Place) -> Result<()> {
     let amplified = json!({"enable": true, "resourceAmplificationRatio": {"cpu": 1.5}}).to_string();
-    let strategies = json!({"colocation-config": r#"{"enable":true}"#, "resource-amplification-config": amplified});
+    let strategies =
+        json!({"colocation-config": r#"{"enable":true}"#, "resource-amplification-config": amplified});
     place.configure(&strategies).await?;
     place.make_node("amplified", &json!({})).await?;
     let (node, status) = (format!("{NODES}/amplified"), format!("{NODES}/amplified/status"));

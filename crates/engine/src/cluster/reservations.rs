@@ -287,6 +287,12 @@ impl Reservations {
 }
 
 impl Entry {
+    /// Whether a pod may use it, as far as owners decide.
+    pub fn is_for(&self, pod: &Pod, names: &Names) -> bool {
+        let owners = self.record.owners.as_ref().ok();
+        owners.is_some_and(|owners| owners::owns(owners, &pod.class, &pod.key.name, &pod.uid, names))
+    }
+
     /// What is left for owners of one resource: never more than is held, nor what is kept back.
     pub fn available(&self, id: ResourceId) -> i64 {
         self.left(id, self.allocated.get(id)).saturating_sub(self.record.inner.get(id)).max(0)

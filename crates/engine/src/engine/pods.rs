@@ -42,11 +42,15 @@ impl Engine {
         self.notice_use(old.as_deref(), Some(&pod));
         let is_news =
             !self.world.cluster.held(&uid).is_some_and(|held| held.life == crate::cluster::Life::Confirmed);
+        let was_offered = self.is_offered(&uid);
         if let Some(conflict) = self.world.cluster.confirm(pod.clone()) {
             self.commands.push(Command::Warn(conflict.to_string()));
         }
         if was_waiting {
             self.queue.delete(&self.world, &queue_key(&pod), &queue_uid(&uid));
+        }
+        if pod.operates.is_some() && !was_offered {
+            self.call_owners(now, &uid);
         }
         let events = match (&old, is_news) {
             (Some(old), false) if old.revision == pod.revision => return,
@@ -58,6 +62,11 @@ impl Engine {
             let change = Change::Pod { old: old.clone(), new: Some(pod.clone()) };
             self.queue.move_all(&mut self.world, &event, &change, |_| true, now);
         }
+    }
+
+    /// Whether a pod stands for a reservation that others may use.
+    fn is_offered(&self, uid: &str) -> bool {
+        self.world.cluster.reservations().get(uid).is_some_and(|entry| entry.is_matchable)
     }
 
     /// A pod without a node: ours to place, somebody else's, or one that we have a place for already.

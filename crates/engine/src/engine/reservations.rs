@@ -5,6 +5,7 @@
 //! phases in place of a node's name, and ends that are final. `keeper` knows what each object's status should say;
 //! `keep_reservations` asks it whenever the engine acts, so that only the one who leads writes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use koord_api::crd::reservation::{InvalidReservation, Reservation, validate};
@@ -22,12 +23,13 @@ pub use view::{ReservationGauge, ReservationView};
 
 use super::command::{Note, ReservationChange, ReservationWrite, Subject, Unmark};
 use super::{Command, Engine};
-use crate::cluster::reservations::Entry;
+use crate::cluster::reservations::{Entry, ReservationNews};
 use crate::cluster::{Life, Phase, Reserved};
 use crate::framework::Change;
 use crate::framework::event::{Action, Event, Resource};
 use crate::pod::Pod;
 use crate::pod::reservation::Policy;
+use crate::queue::{PodUid, QueuedPod};
 use crate::time::Time;
 use keeper::Seen;
 
@@ -65,14 +67,52 @@ impl Engine {
             self.warn(format!("reservation {name} is not looked at: {fault}"));
             return;
         }
-        let record = self.world.cluster.set_reservation(object).new;
+        let before = self.promised_beside(uid);
+        let ReservationNews { old, new: record } = self.world.cluster.set_reservation(object);
+        let is_relieved = before.is_some_and(|before| self.is_less_promised_beside(uid, &before));
         match Standing::of(&record) {
             Standing::Over => self.reservation_ends(now, uid),
             Standing::Placed => self.reservation_is_placed(now, &record),
             Standing::Waits => self.reservation_waits(now, &record),
             Standing::Neither => {}
         }
+        if is_relieved {
+            self.room_is_free(now, record.pod.clone());
+        }
         self.tell_plugins(now, name, if is_new { Action::ADD } else { Action::UPDATE });
+        if old.is_none_or(|old| record.offers_more_than(&old)) {
+            self.call_owners(now, uid);
+        }
+    }
+
+    /// Pods that a reservation is for are tried again, whatever refused them: it may have what they lacked.
+    // Differs: upstream leaves a pod that was refused for lack of room to wait, though a reservation is made for it.
+    pub(super) fn call_owners(&mut self, now: Time, uid: &str) {
+        let cluster = &self.world.cluster;
+        let Some(entry) = cluster.reservations().get(uid).filter(|entry| entry.is_matchable) else { return };
+        let pooled = self.queue.pooled().map(|queued| &queued.pod);
+        let called: BTreeSet<PodUid> = pooled
+            .filter(|queued| entry.is_for(&queued.content, &cluster.names))
+            .map(|queued| queued.uid.clone())
+            .collect();
+        if called.is_empty() {
+            return;
+        }
+        let is_called = |queued: &QueuedPod<Arc<Pod>>| called.contains(&queued.pod.uid);
+        let event = Event::reservation_available();
+        self.queue.move_all(&mut self.world, &event, &Change::None, is_called, now);
+    }
+
+    /// All that is promised on the node of a reservation.
+    fn promised_beside(&self, uid: &str) -> Option<ResourceVector> {
+        let row = self.world.cluster.reservations().get(uid)?.row?;
+        Some(self.world.cluster.requested(row))
+    }
+
+    /// A reservation that takes in pods that run there already gives back what they use.
+    fn is_less_promised_beside(&self, uid: &str, before: &ResourceVector) -> bool {
+        let now = self.promised_beside(uid).unwrap_or_default();
+        before.iter().any(|(id, units)| now.get(id) < units)
     }
 
     /// A Reservation was deleted.

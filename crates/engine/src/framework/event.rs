@@ -203,6 +203,11 @@ impl Event {
         Event { resource: Resource::Any, action: Action::ALL, name: Some("UnschedulableTimeout") }
     }
 
+    /// A reservation may be used from now on by those whom it is for, whatever refused them before.
+    pub const fn reservation_available() -> Event {
+        Event { resource: Resource::Any, action: Action::ALL, name: Some("ReservationAvailable") }
+    }
+
     /// Somebody wants one pod tried again.
     pub const fn force_activate() -> Event {
         Event { resource: Resource::Any, action: Action::ALL, name: Some("ForceActivate") }

@@ -103,6 +103,11 @@ impl<H: Host> Queue<H> {
         }
     }
 
+    /// The pods that wait for something to change, in no order.
+    pub fn pooled(&self) -> impl Iterator<Item = &QueuedPod<H::Content>> {
+        self.pool.groups().flat_map(|(_, slots)| slots).map(|slot| self.store.get(*slot))
+    }
+
     /// Pods that are being scheduled or bound, in the order in which they were taken out.
     pub fn in_flight(&self) -> impl Iterator<Item = &super::Flying> {
         self.in_flight.pods()

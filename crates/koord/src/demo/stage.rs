@@ -147,6 +147,10 @@ impl<'s> Stage<'s> {
                 return false;
             }
         };
+        if !result {
+            // What was told before may not be why it waits now.
+            self.explained.clear();
+        }
         if step.explains || !result {
             self.explain_waiting().await;
         }
@@ -280,6 +284,13 @@ impl<'s> Stage<'s> {
             self.voice.say(&format!("    MISSED  {error:#}"));
         }
         self.voice.say(&format!("            waited for {} s", step.timeout.as_secs_f64()));
+        let stuck: Vec<String> = self.world.pods.iter().filter_map(Pod::trouble).collect();
+        for line in stuck.iter().take(EXPLAINED_MAX) {
+            self.voice.say(&format!("            {line}"));
+        }
+        if let more @ 1.. = stuck.len().saturating_sub(EXPLAINED_MAX) {
+            self.voice.say(&format!("            and {more} more pods do not run"));
+        }
     }
 
     /// Looks at everything that the step speaks of.

@@ -69,6 +69,20 @@ pub(super) struct Preempted {
 }
 
 impl Pod {
+    /// Why one that has a node does not run there; none for those that do, have ended well, or have no node yet.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let node = self.node.as_ref()?;
+        if self.phase == "Succeeded" || (self.phase == "Running" && self.is_ready && !self.is_terminating) {
+            return None;
+        }
+        let word = if self.is_terminating { " and is being deleted" } else { "" };
+        let status = &self.object["status"];
+        let said: Vec<&str> =
+            [&status["reason"], &status["message"]].into_iter().filter_map(Value::as_str).collect();
+        let why = if said.is_empty() { String::new() } else { format!(": {}", said.join(": ")) };
+        Some(format!("{} is {} on {node}{word}{why}", self.key(), self.phase))
+    }
+
     /// Fields that are missing read as empty: a half-written pod is not yet in any state.
     pub(super) fn from_json(pod: &Value) -> Pod {
         let condition = |kind: &str| {
@@ -167,4 +181,32 @@ fn text(value: &Value) -> String {
 fn labels(object: &Value) -> BTreeMap<String, String> {
     let entries = object["metadata"]["labels"].as_object().into_iter().flatten();
     entries.map(|(key, value)| (key.clone(), text(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_in_trouble_say_why() {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        for (status, want) in [
+            (json!({"phase": "Running", "conditions": ready}), None),
+            (json!({"phase": "Succeeded"}), None),
+            (json!({"phase": "Running"}), Some("shop/web is Running on n1")),
+            (
+                json!({"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected"}),
+                Some("shop/web is Failed on n1: OutOfcpu: Pod was rejected"),
+            ),
+        ] {
+            let mut pod =
+                json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "n1"}});
+            pod["status"] = status;
+            assert_eq!(Pod::from_json(&pod).trouble().as_deref(), want, "{pod}");
+            pod["spec"] = json!({});
+            assert_eq!(Pod::from_json(&pod).trouble(), None, "whoever has no node waits for one");
+        }
+    }
 }

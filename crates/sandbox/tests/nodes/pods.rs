@@ -2,6 +2,7 @@
 
 use koord_sandbox::nodes::Options;
 use koord_sandbox::server::Part;
+use koord_sandbox::store::Event;
 use serde_json::{Value, json};
 
 use crate::support::{Cluster, condition, pool};
@@ -65,6 +66,34 @@ async fn a_pod_that_does_not_fit_is_rejected() {
     cluster.until("room again", |c| c.phase("third") == "Running").await;
     cluster.bind("fourth", "n-0", json!({}), json!({"nodeSelector": {"disk": "ssd"}})).await;
     cluster.until("rejected", |c| c.pod("fourth")["status"]["reason"] == "NodeAffinity").await;
+}
+
+/// A scheduler gives its place away at once; whoever comes must not be turned away because the old one is not gone yet.
+/// In real time, for between a pod's end and its removal there is hardly a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_has_ended_takes_no_room() {
+    let quick = || json!({"sandbox.koord.sh/start-delay": "1ms", "sandbox.koord.sh/ready-delay": "1ms", "sandbox.koord.sh/stop-delay": "1ms"});
+    let cluster = Cluster::start(vec![pool("n", 1)]).await;
+    let pods = cluster.api.kind("", "pods").unwrap();
+    let (_, mut watch) = cluster.api.list_and_watch(&pods);
+    let mut until = async |name: String, phases: [&str; 2]| {
+        let is_it = |event: &Event| {
+            let phase = event.object.field("status.phase");
+            assert!(phase != "Failed" || phases.contains(&phase), "{name} was turned away");
+            event.object.name() == name && phases.contains(&phase)
+        };
+        while !watch.take(100).unwrap().iter().any(is_it) {
+            tokio::task::yield_now().await;
+        }
+    };
+    cluster.bind("p0", "n-0", quick(), requests("4")).await;
+    for number in 0..100 {
+        let (old, new) = (format!("p{number}"), format!("p{}", number + 1));
+        until(old.clone(), ["Running"; 2]).await;
+        cluster.delete(&old, Some(1)).await;
+        until(old, ["Succeeded", "Failed"]).await;
+        cluster.bind(&new, "n-0", quick(), requests("4")).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

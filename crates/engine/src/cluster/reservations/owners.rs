@@ -207,7 +207,7 @@ impl Owners {
     }
 }
 
-fn owns(owners: &OwnerMatcher, class: &Class, name: &str, uid: &str, names: &Names) -> bool {
+pub(super) fn owns(owners: &OwnerMatcher, class: &Class, name: &str, uid: &str, names: &Names) -> bool {
     owners.owns(&OwnedPod {
         uid,
         name,

@@ -16,6 +16,7 @@ use koord_api::keys::reservation::label::PRE_ALLOCATION_REQUIRED;
 use koord_api::quantity::ResourceList;
 use koord_api::resource::{ResourceId, ResourceTable, ResourceVector};
 
+use super::owners::are_alike;
 use crate::intern::Names;
 use crate::pod::reservation::{Policy, PreAllocation, Reserve};
 use crate::pod::{Compiler, Pod};
@@ -175,6 +176,20 @@ impl Reserved {
             inner: ResourceVector::new(),
             owners: operates.owners.clone(),
         })
+    }
+
+    /// Whether those whom it is for may find more in it than in what it was.
+    pub fn offers_more_than(&self, old: &Reserved) -> bool {
+        self.phase != old.phase
+            || self.is_unschedulable != old.is_unschedulable
+            || self.is_taken != old.is_taken
+            || self.policy != old.policy
+            || self.taints != old.taints
+            || self.labels != old.labels
+            || self.allocatable != old.allocatable
+            || self.names != old.names
+            || self.inner != old.inner
+            || !are_alike(&self.owners, &old.owners)
     }
 
     /// Whether owners are counted in this resource.

@@ -7,18 +7,22 @@ mod transitions;
 use serde_json::{Value, json};
 
 use super::{Lab, merge};
-use crate::engine::{Engine, Input, Options, Outcome};
+use crate::engine::{Engine, Input, Options, Outcome, Verdict};
 use crate::profile::Profile;
 use crate::profile::args::ReservationArgs;
 use crate::profile::expand::Enabled;
 use crate::profile::point::Point;
 
 /// A scheduler that knows reservations.
-pub(super) fn lab() -> Lab {
+fn lab() -> Lab {
     lab_with(|_| {})
 }
 
 fn lab_with(set: impl FnOnce(&mut ReservationArgs)) -> Lab {
+    Lab::with(Engine::new(&options_with(set)).unwrap())
+}
+
+pub(super) fn options_with(set: impl FnOnce(&mut ReservationArgs)) -> Options {
     let mut profile = Profile::standard("s");
     set(&mut profile.args.reservation);
     for point in [
@@ -34,7 +38,7 @@ fn lab_with(set: impl FnOnce(&mut ReservationArgs)) -> Lab {
     }
     // As Koordinator ships it: DynamicResources there would end the answer with an error of its own.
     profile.points[Point::PostFilter].retain(|enabled| enabled.plugin != "DynamicResources");
-    Lab::with(Engine::new(&Options::new(vec![profile])).unwrap())
+    Options::new(vec![profile])
 }
 
 /// The same after a restart: it knows what it is told, and nothing else.
@@ -291,4 +295,42 @@ fn inputs_of_reservations_can_be_recorded() {
         serde_json::from_value(json!({ "type": "reservationGone", "name": "r", "uid": "u" })).unwrap();
     let text = serde_json::to_string(&input).unwrap();
     assert_eq!(serde_json::from_str::<Input>(&text).unwrap(), input);
+}
+
+/// Refused for lack of room, a pod is not the Reservation plugin's business; the reservation made for it helps all the same.
+#[test]
+fn a_reservation_calls_those_it_is_for() {
+    let mut lab = lab();
+    lab.node("n1", "4");
+    lab.reservation("r", json!({ "spec": { "allocateOnce": false } }));
+    lab.step();
+    lab.outcome("r", Outcome::Bound);
+    // The room is taken, and nobody may use it yet.
+    lab.web("p", "2", json!({}));
+    lab.add("other", "2", json!({}));
+    assert!(matches!(lab.step(), Some(Verdict::Unschedulable { .. })));
+    assert!(matches!(lab.step(), Some(Verdict::Unschedulable { .. })));
+    lab.available("r", "n1", json!({ "spec": { "allocateOnce": false } }));
+    lab.tick(2);
+    assert_eq!(lab.step(), Some(Verdict::Scheduled { node: "n1".into() }));
+    assert_eq!(lab.step(), None, "others are left alone");
+}
+
+/// A reservation that takes in a pod that runs already asks for less room from then on.
+#[test]
+fn room_that_a_reservation_gives_back_is_used() {
+    let mut lab = lab();
+    lab.node("n1", "8");
+    lab.owner("p", "4", "n1", "r");
+    let shape = json!({ "spec": { "allocateOnce": false } });
+    lab.reservation("r", shape.clone());
+    lab.step();
+    lab.outcome("r", Outcome::Bound);
+    assert_eq!(lab.promised("n1"), 8000, "nobody can use it yet");
+    lab.add("other", "2", json!({}));
+    assert!(matches!(lab.step(), Some(Verdict::Unschedulable { .. })));
+    lab.available("r", "n1", shape);
+    assert_eq!(lab.promised("n1"), 4000);
+    lab.tick(2);
+    assert_eq!(lab.step(), Some(Verdict::Scheduled { node: "n1".into() }));
 }

@@ -37,6 +37,8 @@ pub(super) struct PodState {
     pub(super) priority: Option<PriorityClass>,
     pub(super) qos: Option<Qos>,
     pub(super) work: Work,
+    /// Whether it is among what its node has taken on: not when it was turned away, nor when it has ended.
+    pub(super) is_counted: bool,
 }
 
 /// What few pods have.

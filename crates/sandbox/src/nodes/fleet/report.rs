@@ -106,6 +106,7 @@ impl Engine {
             priority: priority::class_with_default(pod),
             qos: qos::with_default(pod),
             work: Work::Idle,
+            is_counted: false,
         };
         (state, ask, problems)
     }

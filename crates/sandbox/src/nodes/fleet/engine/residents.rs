@@ -72,10 +72,15 @@ impl Engine {
         let known = self.pods.find(stored.key());
         let identity = hash(&[stored.uid()]);
         if let Some(slot) = known
-            && let Some(pod) = self.pods.get_mut(slot)
+            && let Some(pod) = self.pods.get(slot)
             && pod.identity == identity
             && Some(pod.node) == node
         {
+            // Whoever is placed because this one has ended may come next, before it is gone.
+            if has_ended(stored.field("status.phase")) {
+                self.discount(slot);
+            }
+            let Some(pod) = self.pods.get_mut(slot) else { return };
             match pod.work {
                 _ if pod.revision >= stored.revision() => {}
                 // Perhaps our own doing; the writer's answer will tell.
@@ -96,8 +101,7 @@ impl Engine {
     fn meet_pod(&mut self, node: u32, stored: &Arc<Stored>, identity: u64) {
         let Some(pod) = read_pod(stored) else { return };
         let status = pod.status.as_ref();
-        let is_over =
-            status.and_then(|s| s.phase.as_deref()).is_some_and(|p| ["Succeeded", "Failed"].contains(&p));
+        let is_over = status.and_then(|status| status.phase.as_deref()).is_some_and(has_ended);
         let grace = pod.metadata.deletion_grace_period_seconds;
         // One that has ended is the cluster's; one that must yet be removed is ours.
         if is_over && grace.is_none_or(|grace| grace == 0) {
@@ -130,7 +134,9 @@ impl Engine {
                 self.warnings.push_back(warn(&reason, message.clone()));
                 state.extras.get_or_insert_default().rejected = Some((reason, message));
             }
+            Verdict::Admitted if is_over => {}
             Verdict::Admitted => {
+                state.is_counted = true;
                 host.taken.requested += &ask.requests;
                 host.taken.pods += 1;
                 host.taken.ports.extend(ask.ports);
@@ -150,10 +156,10 @@ impl Engine {
         let Some(pod) = read_pod(stored) else { return };
         let Some(old) = self.pods.get(slot) else { return };
         let (node, identity) = (old.node, old.identity);
-        let is_rejected = old.rejected().is_some();
+        let is_counted = old.is_counted;
         let (state, ask, _) = self.describe(node, stored, &pod, identity);
         let (Some(old), Some(host)) = (self.pods.get_mut(slot), self.nodes.get_mut(node)) else { return };
-        if !is_rejected {
+        if is_counted {
             for (id, amount) in &old.asked {
                 host.taken.requested.set(*id, host.taken.requested.get(*id).saturating_sub(*amount));
             }
@@ -174,13 +180,22 @@ impl Engine {
     }
 
     pub(super) fn forget_pod(&mut self, slot: u32) {
+        self.discount(slot);
         let Some(pod) = self.pods.remove(slot) else { return };
         self.pod_addresses.give_back(Ipv4Addr::from(pod.address));
         let Some(host) = self.nodes.get_mut(pod.node) else { return };
         host.pods.retain(|other| *other != slot);
-        if pod.rejected().is_some() {
-            return;
+        if pod.pinned().is_some() {
+            host.owes.topology = true;
+            self.pay(pod.node);
         }
+    }
+
+    /// What a pod asked for is free for others again.
+    fn discount(&mut self, slot: u32) {
+        let Some(pod) = self.pods.get_mut(slot).filter(|pod| pod.is_counted) else { return };
+        pod.is_counted = false;
+        let Some(host) = self.nodes.get_mut(pod.node) else { return };
         for (id, amount) in &pod.asked {
             host.taken.requested.set(*id, host.taken.requested.get(*id).saturating_sub(*amount));
         }
@@ -189,10 +204,6 @@ impl Engine {
             if let Some(at) = host.taken.ports.iter().position(|taken| taken == port) {
                 host.taken.ports.swap_remove(at);
             }
-        }
-        if pod.pinned().is_some() {
-            host.owes.topology = true;
-            self.pay(pod.node);
         }
     }
 
@@ -210,6 +221,11 @@ impl Engine {
             Work::Queued | Work::WritingAndQueued => {}
         }
     }
+}
+
+/// A pod in such a phase uses nothing any more.
+fn has_ended(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
 }
 
 fn read_pod(stored: &Stored) -> Option<Pod> {
