@@ -68,7 +68,9 @@ fn read_role(dir: &Path) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         for path in &files {
-            File::open(path)?.read(&mut buffer)?;
+            if File::open(path)?.read(&mut buffer)? == 0 {
+                return Err(io::Error::other(format!("{} is empty", path.display())));
+            }
         }
         std::thread::sleep(SECOND);
     }
@@ -164,6 +166,6 @@ fn likely(kind: Kind, noise: u32) -> f64 {
     } else if kind == Kind::NodeBe {
         noise.trunc()
     } else {
-        0.05 + (noise / 100.0).trunc() / 1e6
+        (50_000.0 + (noise / 100.0).trunc()) / 1e6
     }
 }

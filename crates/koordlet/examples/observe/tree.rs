@@ -17,12 +17,12 @@ use serde_json::json;
 const BASE: u64 = 100_000_000_000_000;
 
 /// The node on disk.
-pub struct Tree {
+pub(crate) struct Tree {
     dir: PathBuf,
     version: Version,
-    pub pods: Vec<v1::Pod>,
+    pub(crate) pods: Vec<v1::Pod>,
     /// What a reader of pods and containers reads every second, in order.
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// Counters of CPU time.
     counters: Vec<(PathBuf, u64)>,
 }
@@ -36,7 +36,7 @@ struct Shape {
 
 impl Tree {
     /// The directory should be empty.
-    pub fn make(dir: &Path, version: Version, containers: usize) -> io::Result<Tree> {
+    pub(crate) fn make(dir: &Path, version: Version, containers: usize) -> io::Result<Tree> {
         let mut tree =
             Tree { dir: dir.to_owned(), version, pods: Vec::new(), files: Vec::new(), counters: Vec::new() };
         tree.node()?;
@@ -144,7 +144,7 @@ impl Tree {
     }
 
     /// Moves the counters of CPU time, each by another amount.
-    pub fn turn(&mut self) -> io::Result<()> {
+    pub(crate) fn turn(&mut self) -> io::Result<()> {
         for (number, (path, value)) in (1_u64..).zip(&mut self.counters) {
             *value += number * 7919 % 50_000 * if self.version == Version::V1 { 1000 } else { 1 };
             let prefix = match path.extension().and_then(|name| name.to_str()) {
