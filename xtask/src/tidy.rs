@@ -35,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "koord-sandbox",
             "koord-scheduler",
             "koord-testkit",
+            "koordlet",
         ],
     ),
     (

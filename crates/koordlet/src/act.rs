@@ -167,39 +167,39 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
         qos.suppress_interval,
         Box::new(suppress::Suppress::new(today.clone())),
     );
-    add("CPUBurst", &["CPUBurst"], qos.reconcile_interval, Box::new(burst::Burst::default()));
+    add("CPUBurst", &["CPUBurst"], qos.reconcile_interval, Box::<burst::Burst>::default());
     add(
         "CPUEvict",
         &["BECPUEvict", "CPUAllocatableEvict", "CPUEvict"],
         qos.cpu_evict_interval,
-        Box::new(evict::CpuEvict::default()),
+        Box::<evict::CpuEvict>::default(),
     );
     add(
         "memoryEvict",
         &["BEMemoryEvict", "MemoryAllocatableEvict", "MemoryEvict"],
         qos.memory_evict_interval,
-        Box::new(evict::MemoryEvict::default()),
+        Box::<evict::MemoryEvict>::default(),
     );
     add("CgroupReconcile", &["CgroupReconcile"], qos.reconcile_interval, Box::new(memory_qos::MemoryQos));
     add(
         "ResctrlReconcile",
         &["RdtResctrl"],
         qos.reconcile_interval,
-        Box::new(resctrl::ResctrlClasses::default()),
+        Box::<resctrl::ResctrlClasses>::default(),
     );
-    add("BlkioReconcile", &["BlkIOReconcile"], qos.reconcile_interval, Box::new(blkio::Blkio::default()));
+    add("BlkioReconcile", &["BlkIOReconcile"], qos.reconcile_interval, Box::<blkio::Blkio>::default());
     add(
         "SystemConfigReconcile",
         &["SystemConfig"],
         qos.reconcile_interval,
         Box::new(system_config::SystemConfig),
     );
-    add("TerwayQoS", &["TerwayQoS"], setting.hooks.reconcile_interval, Box::new(terway::Terway::default()));
+    add("TerwayQoS", &["TerwayQoS"], setting.hooks.reconcile_interval, Box::<terway::Terway>::default());
     add(
         "CoreSched",
         &["CoreSched"],
         setting.hooks.reconcile_interval,
-        Box::new(core_sched::CoreSched::default()),
+        Box::<core_sched::CoreSched>::default(),
     );
     let mounts = (!setting.is_host_mode).then(|| setting.root.proc.join("1/ns/mnt"));
     let programs = Box::new(tc::Host { mounts });
@@ -209,7 +209,7 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
         name: "runtime-hooks",
         every,
         next: None,
-        strategy: Box::new(reconcile::Reconciler::default()),
+        strategy: Box::<reconcile::Reconciler>::default(),
     });
     entries
 }
