@@ -174,7 +174,7 @@ fn work_limits_and_the_end_of_a_container_are_seen() {
     machine.wait_for(Kind::SysCpuUsage, |cores| cores >= 0.0);
     // What the group of best-effort pods may use: all CPUs; it uses none.
     let cpus = std::thread::available_parallelism().unwrap().get();
-    machine.wait_for(Kind::NodeBe, |milli| milli >= 1000.0 && milli <= 1e6);
+    machine.wait_for(Kind::NodeBe, |milli| (1000.0..=1e6).contains(&milli));
     eprintln!("{cores} cores of {cpus}; not started: {:?}", machine.collectors.not_started());
     assert_eq!(machine.collectors.not_started(), [""; 0]);
     fs::write(machine.path("cpu", CONTAINER).join("cpu.cfs_quota_us"), "5000").unwrap();
