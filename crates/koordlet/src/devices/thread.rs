@@ -261,6 +261,9 @@ mod tests {
     use super::*;
     use crate::devices::gpu::tests::{Fake, gpu};
 
+    /// The cards to watch, and where to tell of them.
+    type Request = (Vec<String>, Sender<Incident>);
+
     #[test]
     fn errors_reach_the_inventory_and_leave_it_again() {
         let fake = Fake::default();
@@ -272,7 +275,7 @@ mod tests {
                 told.uses.insert(gpu(minor).bus_id, GpuUse::default());
             }
         }
-        let heard: Arc<Mutex<Vec<(Vec<String>, Sender<Incident>)>>> = Arc::default();
+        let heard: Arc<Mutex<Vec<Request>>> = Arc::default();
         let listener = heard.clone();
         let watcher = move |cards: Vec<String>, sender: Sender<Incident>, _: Weak<()>| {
             listener.lock().unwrap().push((cards, sender));
