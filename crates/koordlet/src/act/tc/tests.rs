@@ -45,8 +45,7 @@ fn desired() -> Desired {
 fn run(has_all: bool) -> Vec<String> {
     let notes = Notes { has_all, ..Notes::default() };
     Tc::new(Box::new(notes.clone())).make(&desired(), 1_000_000_000).unwrap();
-    let lines = notes.lines.lock().unwrap().clone();
-    lines
+    std::mem::take(&mut *notes.lines.lock().unwrap())
 }
 
 #[test]
