@@ -394,7 +394,7 @@ proptest! {
 
     #[test]
     fn ledgers_are_right_and_no_pod_is_lost_after_any_history(steps in prop::collection::vec(moves(), 1..120)) {
-        play(|| patient(super::options()), &steps);
+        play(Lab::new, &steps);
     }
 
     #[test]
