@@ -1,6 +1,7 @@
 //! Everything we automate, in one place: `cargo xtask --help`.
 
 mod bench_kit;
+mod bench_koordlet;
 mod bench_manager;
 mod bench_process;
 mod bench_report;
@@ -58,6 +59,8 @@ enum Task {
 enum Bench {
     /// Memory of the watch cache at 150,000 pods
     Kit,
+    /// The node agent: CPU and memory beside a plain reader of the same files
+    Koordlet(bench_koordlet::Options),
     /// The manager: admission under load, and what 5,000 nodes cost it and the API server
     Manager(bench_manager::Options),
     /// The sandbox's speed and memory beside real kube-apiserver and etcd
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Task::Gen { check } => r#gen::run(check),
         Task::K8s(command) => k8s::run(command),
         Task::Bench(Bench::Kit) => bench_kit::run(),
+        Task::Bench(Bench::Koordlet(options)) => bench_koordlet::run(&options),
         Task::Bench(Bench::Manager(options)) => bench_manager::run(&options),
         Task::Bench(Bench::Sandbox) => bench_sandbox::run(),
         Task::Bench(Bench::Scheduler(options)) => bench_scheduler::run(&options),

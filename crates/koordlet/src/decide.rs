@@ -24,4 +24,4 @@ pub mod system_config;
 pub mod hooks;
 
 #[cfg(test)]
-mod sketch;
+pub(crate) mod sketch;

@@ -12,6 +12,7 @@ use rustix::fs::statfs;
 
 pub use container::{ContainerId, ContainerIdError, Runtime};
 pub use dir::{Dir, Driver};
+pub use listing::Listing;
 
 use crate::error::{Error, Malformed};
 use crate::handle::{Handle, Records};
@@ -22,6 +23,7 @@ use crate::text;
 mod container;
 mod dir;
 pub mod host_app;
+mod listing;
 pub mod sandbox;
 
 /// `CGROUP2_SUPER_MAGIC` of the kernel.
