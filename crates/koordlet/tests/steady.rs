@@ -96,7 +96,8 @@ fn no_opens() {
         let Some((few, many)) = opens(FEW).zip(opens(MANY)) else { return };
         eprintln!("{version:?}: {few} opens in {FEW} passes, {many} in {MANY}");
         assert!(few > 60, "{few}");
-        assert_eq!(few, many, "{version:?}");
+        // The test's own frame may open one or the other.
+        assert!(many.abs_diff(few) <= 8, "{version:?}: {few} {many}");
     }
 }
 

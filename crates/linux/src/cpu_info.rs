@@ -22,13 +22,23 @@ impl CpuInfo {
         let cpuinfo = text::read(&root.proc.join("cpuinfo")).unwrap_or_default();
         let first =
             |names: &[&str]| fields(&cpuinfo).find(|(name, _)| names.contains(name)).map(|(_, value)| value);
+        let info = CpuInfo {
+            model: first(&["model name", "Model Name"]).unwrap_or_default().to_owned(),
+            vendor: first(&["vendor_id"]).unwrap_or_default().to_owned(),
+            flags: first(&["flags"]).unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+            ..CpuInfo::default()
+        };
+        info.with_switches(root)
+    }
+
+    /// The same CPU with what can be switched read anew: hyper-threading, turbo, and resctrl, which may be mounted later.
+    /// `/proc/cpuinfo` is long and asks every CPU for its frequency, so it is not read again.
+    pub fn with_switches(&self, root: &Root) -> CpuInfo {
         let cpu = root.sys.join("devices/system/cpu");
         let holds =
             |file: &str, value: &str| text::read(&cpu.join(file)).is_ok_and(|text| text.trim() == value);
         let l3_mask = text::read(&root.resctrl().join("info/L3/cbm_mask")).unwrap_or_default();
         CpuInfo {
-            model: first(&["model name", "Model Name"]).unwrap_or_default().to_owned(),
-            vendor: first(&["vendor_id"]).unwrap_or_default().to_owned(),
             // Kernels before 4.20 have no such file; then the first core tells.
             hyper_threading: match text::read(&cpu.join("smt/active")) {
                 Ok(active) => active.trim() == "1",
@@ -37,7 +47,7 @@ impl CpuInfo {
             },
             turbo: holds("intel_pstate/no_turbo", "0"),
             l3_mask: l3_mask.trim().to_owned(),
-            flags: first(&["flags"]).unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+            ..self.clone()
         }
     }
 
@@ -97,6 +107,8 @@ mod tests {
         assert_eq!((info.model.as_str(), info.vendor.as_str()), ("Xeon(R) 8369B: 2.7", "GenuineIntel"));
         assert_eq!((info.hyper_threading, info.turbo, info.l3_mask.as_str()), (true, true, "7ff"));
         assert!(info.can_allocate() && info.can_monitor() && info.has_flag("fpu") && !info.has_flag("cat"));
+        put(&root, &[("sys/devices/system/cpu/intel_pstate/no_turbo", "1\n"), ("proc/cpuinfo", "")]);
+        assert_eq!(info.with_switches(&root), CpuInfo { turbo: false, ..info });
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub fn cpus(root: &Root) -> Result<Vec<Cpu>, Error> {
     Ok(cpus)
 }
 
+/// The CPUs that are online. As long as these are the same, so is everything that [`cpus`] tells.
+pub fn online_cpus(root: &Root) -> Result<CpuSet, Error> {
+    online(&root.sys.join("devices/system/cpu"))
+}
+
 /// A kernel without hotplug tells no `online`; then every CPU that has a directory is.
 fn online(dir: &Path) -> Result<CpuSet, Error> {
     if let Ok(list) = text::read(&dir.join("online"))

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use koord_api::cpuset::CpuSet;
 use koord_linux::block::Storage;
 use koord_linux::cpu_info::CpuInfo;
+use koord_linux::error::Error;
 use koord_linux::root::Root;
 use koord_linux::topology::{self, Cpu, NumaNode};
 
@@ -64,6 +66,8 @@ pub(super) struct Collector {
     every: Every,
     storage_every: Option<Every>,
     facts: Facts,
+    /// The CPUs that the facts are about.
+    online: Option<CpuSet>,
     rounds: Rounds,
 }
 
@@ -76,6 +80,7 @@ impl Collector {
             every: Every::new(settings.node_info_interval),
             storage_every: settings.has_storage.then(|| Every::new(interval)),
             facts: Facts::default(),
+            online: None,
             rounds: Rounds::default(),
         }
     }
@@ -100,8 +105,8 @@ impl Collector {
 
     /// Without CPUs there is no round.
     fn read_node(&mut self) {
-        let cpus = match topology::cpus(&self.root) {
-            Ok(cpus) => cpus,
+        let facts = match self.read_cpus() {
+            Ok(facts) => facts,
             Err(error) => {
                 self.rounds.cpu.failed += 1;
                 tracing::warn!(%error, "CPUs cannot be read");
@@ -109,10 +114,20 @@ impl Collector {
             }
         };
         self.rounds.cpu.succeeded += 1;
-        let facts = CpuFacts::new(CpuInfo::read(&self.root), cpus);
         self.facts.cpu = Some(kept(self.facts.cpu.take(), facts));
         self.rounds.numa.succeeded += 1;
         self.facts.numa = topology::numa_nodes(&self.root).into();
+    }
+
+    /// The files of each CPU, a dozen, are read only when other CPUs are online than before.
+    fn read_cpus(&mut self) -> Result<CpuFacts, Error> {
+        let online = topology::online_cpus(&self.root)?;
+        if let Some(known) = self.facts.cpu.as_ref().filter(|_| self.online.as_ref() == Some(&online)) {
+            return Ok(CpuFacts { info: known.info.with_switches(&self.root), ..CpuFacts::clone(known) });
+        }
+        let facts = CpuFacts::new(CpuInfo::read(&self.root), topology::cpus(&self.root)?);
+        self.online = Some(online);
+        Ok(facts)
     }
 
     pub(super) fn facts(&self) -> &Facts {

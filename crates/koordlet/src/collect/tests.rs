@@ -487,6 +487,12 @@ fn facts_are_kept_and_counted() {
     host.pass(60_000);
     assert!(Arc::ptr_eq(&cpu, host.collectors.facts().cpu.as_ref().unwrap()));
     assert_eq!(host.collectors.rounds().cpu.succeeded, 2);
+    // A CPU that goes is seen, as is a switch.
+    put(host.dir.path(), "sys/devices/system/cpu/online", "0\n");
+    put(host.dir.path(), "sys/devices/system/cpu/smt/active", "1\n");
+    host.pass(60_000);
+    let now = host.collectors.facts().cpu.clone().unwrap();
+    assert_eq!((now.cpus.len(), now.info.hyper_threading, cpu.info.hyper_threading), (1, true, false));
 }
 
 #[test]
