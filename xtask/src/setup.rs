@@ -45,6 +45,14 @@ const NEEDS: &[Need] = &[
         reason: "building Kubernetes for the tests",
         install: &[APT_UPDATE, &["apt-get", "install", "-y", "-qq", "golang-go"]],
     },
+    Need {
+        probe: &["qemu-system-x86_64", "--version"],
+        reason: "kernel tests on cgroup v2 in a virtual machine",
+        install: &[
+            APT_UPDATE,
+            &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "qemu-system-x86"],
+        ],
+    },
 ];
 
 /// Installs what is missing.

@@ -14,6 +14,7 @@ mod host_apps;
 mod node;
 mod pods;
 mod pressure;
+mod resctrl;
 mod system;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use cycles::CyclesReading;
 pub use facts::{CpuFacts, Facts, Outcomes, Rounds};
 pub use host_apps::ApplicationReading;
 pub use pressure::PressureReading;
+pub use resctrl::{ResctrlMeasure, ResctrlReading};
 
 use crate::decide::snapshot::Pod;
 use crate::store::{Batch, Store};
@@ -50,6 +52,8 @@ pub struct Settings {
     pub pressure_interval: Duration,
     /// `coldpage-collector-interval`
     pub cold_interval: Duration,
+    /// `resctrl-collector-interval`
+    pub resctrl_interval: Duration,
     /// `enable-pagecache-collector`
     pub has_page_cache: bool,
     /// Gate `CPICollector`
@@ -60,6 +64,8 @@ pub struct Settings {
     pub has_cold_pages: bool,
     /// Gate `BlkIOReconcile`
     pub has_storage: bool,
+    /// `enable-resctrl-collector`, and gate `ResctrlCollector`
+    pub has_resctrl: bool,
 }
 
 impl Default for Settings {
@@ -73,11 +79,13 @@ impl Default for Settings {
             cycles_window: Duration::from_secs(10),
             pressure_interval: Duration::from_secs(10),
             cold_interval: Duration::from_secs(5),
+            resctrl_interval: Duration::from_secs(10),
             has_page_cache: false,
             has_cycles: false,
             has_pressure: false,
             has_cold_pages: false,
             has_storage: false,
+            has_resctrl: false,
         }
     }
 }
@@ -142,6 +150,7 @@ pub struct Collectors {
     pressure: Option<pressure::Collector>,
     cycles: Option<cycles::Collector>,
     cold: Option<cold::Collector>,
+    resctrl: Option<resctrl::Collector>,
 }
 
 impl Collectors {
@@ -163,6 +172,7 @@ impl Collectors {
                 .has_cold_pages
                 .then(|| cold::Collector::enable(root, settings.cold_interval))
                 .flatten(),
+            resctrl: settings.has_resctrl.then(|| resctrl::Collector::new(root, settings.resctrl_interval)),
             buffer: Buffer::default(),
             batch: Batch::default(),
             cgroups,
@@ -212,6 +222,9 @@ impl Collectors {
         }
         if let Some(cold) = &mut self.cold {
             cold.run(&mut pass, self.node.memory(), self.pods.records_mut(), self.host_apps.records_mut());
+        }
+        if let Some(resctrl) = &mut self.resctrl {
+            resctrl.run(&mut pass, self.facts.facts());
         }
     }
 
@@ -263,6 +276,11 @@ impl Collectors {
     /// Cycles and instructions of every container at the last round.
     pub fn cycles(&self) -> &[CyclesReading] {
         self.cycles.as_ref().map_or(&[], |cycles| cycles.readings())
+    }
+
+    /// Use of caches and memory bandwidth at the last round.
+    pub fn resctrl(&self) -> &[ResctrlReading] {
+        self.resctrl.as_ref().map_or(&[], |resctrl| resctrl.readings())
     }
 
     /// Whether cold pages are known, so that hot page cache can be told from cold.

@@ -4,3 +4,5 @@ pub mod collect;
 pub mod store;
 
 pub mod decide;
+pub mod devices;
+pub mod state;

@@ -1,7 +1,8 @@
 //! The collectors on this machine's own kernel: real groups, a real process that burns CPU, a real quota.
 //!
 //! Links lead from a tree of the test's own into a group of its own in every cgroup v1 hierarchy, so that nothing else
-//! is touched. Where the machine has none or does not permit it, the test says so and passes.
+//! is touched; on v2 the group is the root. Where the machine does not permit it, the test says so and passes.
+//! `e2e/tests/kernel` runs it in a virtual machine with cgroup v2, too.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -26,9 +27,15 @@ const GROUPS: [&str; 5] =
 /// Long enough for any machine; reached only when something is broken.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The group that stands for the root.
+fn top() -> String {
+    format!("koord-observe-{}", std::process::id())
+}
+
 /// Groups of our own, removed at the end.
 struct Machine {
     dir: tempfile::TempDir,
+    version: Version,
     /// In order of creation.
     made: Vec<PathBuf>,
     burner: Option<Child>,
@@ -40,18 +47,25 @@ impl Machine {
     /// None, and a word why, where the machine does not permit it.
     fn new() -> Option<Machine> {
         let host = Root::host("/");
-        if Version::detect(&host).ok() != Some(Version::V1) {
-            eprintln!("skipped: /sys/fs/cgroup holds no cgroup v1 hierarchies");
+        let Ok(version) = Version::detect(&host) else {
+            eprintln!("skipped: /sys/fs/cgroup holds no cgroups");
             return None;
-        }
+        };
         let dir = tempfile::tempdir().unwrap();
-        let root = Root { proc: "/proc".into(), sys: "/sys".into(), ..Root::host(dir.path()) };
-        let cgroups = Arc::new(Cgroups::new(&root, Version::V1, Driver::Cgroupfs));
+        let mut root = Root { proc: "/proc".into(), sys: "/sys".into(), ..Root::host(dir.path()) };
+        if version == Version::V2 {
+            root.cgroup = host.cgroup.join(top());
+        }
+        let cgroups = Arc::new(Cgroups::new(&root, version, Driver::Cgroupfs));
         let settings = Settings { usage_interval: Duration::ZERO, ..Settings::default() };
         let collectors = Collectors::new(&root, cgroups, settings);
         let store = Store::new(&Limits::default());
-        let mut machine = Machine { dir, made: Vec::new(), burner: None, collectors, store };
-        if let Err(error) = machine.make_groups(&host) {
+        let mut machine = Machine { dir, version, made: Vec::new(), burner: None, collectors, store };
+        let made = match version {
+            Version::V1 => machine.make_groups(&host),
+            Version::V2 => machine.make_unified_groups(&host),
+        };
+        if let Err(error) = made {
             eprintln!("skipped: this machine's cgroups cannot be written: {error}");
             return None;
         }
@@ -63,7 +77,7 @@ impl Machine {
         fs::create_dir_all(&links)?;
         for controller in CONTROLLERS {
             let hierarchy = host.cgroup.join(controller);
-            let top = hierarchy.join(format!("koord-observe-{}", std::process::id()));
+            let top = hierarchy.join(top());
             fs::create_dir(&top)?;
             self.made.push(top.clone());
             for group in GROUPS {
@@ -84,8 +98,23 @@ impl Machine {
         Ok(())
     }
 
+    fn make_unified_groups(&mut self, host: &Root) -> std::io::Result<()> {
+        let top = host.cgroup.join(top());
+        let groups: Vec<PathBuf> = GROUPS.iter().map(|group| top.join(group)).collect();
+        for path in [top].into_iter().chain(groups) {
+            let parent = path.parent().ok_or(std::io::ErrorKind::NotFound)?;
+            fs::write(parent.join("cgroup.subtree_control"), "+cpu +cpuset +memory")?;
+            fs::create_dir(&path)?;
+            self.made.push(path);
+        }
+        Ok(())
+    }
+
     fn path(&self, controller: &str, group: &str) -> PathBuf {
-        self.dir.path().join("sys/fs/cgroup").join(controller).join(group)
+        match self.version {
+            Version::V1 => self.dir.path().join("sys/fs/cgroup").join(controller).join(group),
+            Version::V2 => PathBuf::from("/sys/fs/cgroup").join(top()).join(group),
+        }
     }
 
     fn burn(&mut self) {
@@ -177,7 +206,11 @@ fn work_limits_and_the_end_of_a_container_are_seen() {
     machine.wait_for(Kind::NodeBe, |milli| (1000.0..=1e6).contains(&milli));
     eprintln!("{cores} cores of {cpus}; not started: {:?}", machine.collectors.not_started());
     assert_eq!(machine.collectors.not_started(), [""; 0]);
-    fs::write(machine.path("cpu", CONTAINER).join("cpu.cfs_quota_us"), "5000").unwrap();
+    let (file, quota) = match machine.version {
+        Version::V1 => ("cpu.cfs_quota_us", "5000"),
+        Version::V2 => ("cpu.max", "5000 100000"),
+    };
+    fs::write(machine.path("cpu", CONTAINER).join(file), quota).unwrap();
     let ratio = machine.wait_for(Kind::ContainerCpuThrottled, |ratio| ratio > 0.0);
     assert!(ratio <= 1.0, "{ratio}");
     let opens = machine.collectors.opens();

@@ -28,6 +28,10 @@ pub mod core_sched;
 pub mod perf;
 pub mod resctrl;
 
+pub mod nvml;
+pub mod pci;
+pub mod rdma;
+
 pub mod executor;
 
 mod text;

@@ -1,11 +1,13 @@
-//! The executor and the readers on this machine's own cgroup v1 hierarchies.
+//! The executor and the readers on this machine's own cgroups, of either version.
 //!
 //! Where they are missing or may not be written, the tests say so and pass: a tree of files shows the rest, and the
-//! model of the kernel's rule is in `executor/plan/tests.rs`.
+//! model of the kernel's rule is in `executor/plan/tests.rs`. `e2e/tests/kernel` runs them in a virtual machine with
+//! cgroup v2, too.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -19,10 +21,13 @@ use koord_linux::executor::{Caching, Executor, Outcome, Update};
 use koord_linux::handle::Buffer;
 use koord_linux::memory_stat::{MemoryStat, limit};
 use koord_linux::perf::CycleCounters;
+use koord_linux::pressure::Pressure;
 use koord_linux::resource::Resource;
 use koord_linux::root::Root;
 
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuacct", "cpuset", "memory"];
+/// A shell that takes all the time it gets.
+const BUSY: &str = "while :; do :; done";
 /// Long enough for any machine; reached only when something is broken.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -40,11 +45,11 @@ impl Sandbox {
     /// None, and a word why, where the machine does not permit it.
     fn new(name: &str) -> Option<Sandbox> {
         let root = Root::host("/");
-        if Version::detect(&root).ok() != Some(Version::V1) {
-            eprintln!("skipped: /sys/fs/cgroup holds no cgroup v1 hierarchies");
+        let Ok(version) = Version::detect(&root) else {
+            eprintln!("skipped: /sys/fs/cgroup holds no cgroups");
             return None;
-        }
-        let cgroups = Arc::new(Cgroups::new(&root, Version::V1, Driver::Cgroupfs));
+        };
+        let cgroups = Arc::new(Cgroups::new(&root, version, Driver::Cgroupfs));
         let executor = Executor::new(root, cgroups.clone(), Duration::from_secs(60), Box::new(|_| {}));
         let top = Dir::new(&format!("koord-test-{}-{name}", std::process::id())).unwrap();
         let mut sandbox =
@@ -56,13 +61,29 @@ impl Sandbox {
         Some(sandbox)
     }
 
+    fn version(&self) -> Version {
+        self.cgroups.version()
+    }
+
     fn make(&mut self, dir: &Dir) -> std::io::Result<()> {
-        for controller in CONTROLLERS {
-            let path = self.cgroups.group(Some(controller), dir);
+        for controller in self.hierarchies(&CONTROLLERS) {
+            let path = self.cgroups.group(controller, dir);
+            if controller.is_none() {
+                let parent = path.parent().ok_or(std::io::ErrorKind::NotFound)?;
+                fs::write(parent.join("cgroup.subtree_control"), "+cpu +cpuset +memory")?;
+            }
             fs::create_dir(&path)?;
             self.made.push(path);
         }
         Ok(())
+    }
+
+    /// Where a group stands that uses these controllers: v2 has one place for all.
+    fn hierarchies<'c>(&self, controllers: &[&'c str]) -> Vec<Option<&'c str>> {
+        match self.version() {
+            Version::V1 => controllers.iter().copied().map(Some).collect(),
+            Version::V2 => vec![None],
+        }
     }
 
     /// Three levels: the top, two below it, two below each.
@@ -91,12 +112,29 @@ impl Sandbox {
         }
     }
 
-    fn spawn(&mut self, dir: &Dir, command: &str) {
-        let child = Command::new("sh").args(["-c", command]).spawn().unwrap();
-        let id = child.id().to_string();
+    /// Runs a command that is in the group, as far as these controllers go, from its first moment on.
+    fn spawn(&mut self, dir: &Dir, controllers: &[&str], command: &str) -> u32 {
+        // The shell waits for a line, which comes when it stands in its group.
+        let waiting = format!("read go; {command}");
+        let mut shell = Command::new("sh");
+        let mut child = shell.args(["-c", &waiting]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let id = child.id();
+        let input = child.stdin.take();
         self.children.push(child);
-        for controller in ["cpu", "cpuacct"] {
-            fs::write(self.cgroups.group(Some(controller), dir).join("cgroup.procs"), &id).unwrap();
+        for controller in self.hierarchies(controllers) {
+            let procs = self.cgroups.group(controller, dir).join("cgroup.procs");
+            fs::write(procs, id.to_string()).unwrap();
+        }
+        std::io::Write::write_all(&mut input.unwrap(), b"go\n").unwrap();
+        id
+    }
+
+    /// Looks until it is as wanted.
+    fn wait(&mut self, mut is_there: impl FnMut(&mut Sandbox) -> Result<(), String>) {
+        let start = Instant::now();
+        while let Err(seen) = is_there(self) {
+            assert!(start.elapsed() < PATIENCE, "{seen}");
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
@@ -150,8 +188,9 @@ fn the_kernel_takes_every_write_of_quota_batches() {
         updates.rotate_left(middle);
         sandbox.apply(&updates);
         for ((dir, _), (value, _)) in groups.iter().zip(&values) {
-            let held =
-                sandbox.cgroups.read(Resource::CfsQuotaUs, dir, |content| quota_us(Version::V1, content));
+            let held = sandbox
+                .cgroups
+                .read(Resource::CfsQuotaUs, dir, |content| quota_us(sandbox.version(), content));
             assert_eq!(held.unwrap(), *value, "{dir}");
         }
     }
@@ -197,7 +236,7 @@ fn limits_and_shares_are_read_as_they_were_written() {
     let again = sandbox.executor.apply(Instant::now(), Caching::Look, &updates);
     assert!(again.iter().all(|outcome| matches!(outcome, Outcome::Unchanged)), "{again:?}");
     sandbox.apply(&[Update::cgroup(Resource::MemoryLimit, &top, "-1")]);
-    let held = sandbox.cgroups.read(Resource::MemoryLimit, &top, |content| limit(Version::V1, content));
+    let held = sandbox.cgroups.read(Resource::MemoryLimit, &top, |content| limit(sandbox.version(), content));
     assert_eq!(held.unwrap(), -1);
     let again = sandbox.executor.update(
         Instant::now(),
@@ -207,7 +246,7 @@ fn limits_and_shares_are_read_as_they_were_written() {
     assert!(matches!(again, Outcome::Unchanged), "{again:?}");
     sandbox
         .cgroups
-        .read(Resource::MemoryStat, &top, |content| MemoryStat::parse(Version::V1, content))
+        .read(Resource::MemoryStat, &top, |content| MemoryStat::parse(sandbox.version(), content))
         .unwrap();
 }
 
@@ -233,14 +272,14 @@ fn a_busy_group_is_seen_to_be_throttled() {
     let Some(mut sandbox) = Sandbox::new("busy") else { return };
     let top = sandbox.top.clone();
     sandbox.apply(&[Update::cgroup(Resource::CfsQuotaUs, &top, "10000")]);
-    sandbox.spawn(&top, "while :; do :; done");
+    sandbox.spawn(&top, &["cpu", "cpuacct"], BUSY);
     let mut usage = sandbox.cgroups.handle(Resource::CpuacctUsage, &top).unwrap();
     let mut stat = sandbox.cgroups.handle(Resource::CpuStat, &top).unwrap();
     let mut buffer = Buffer::default();
     let start = Instant::now();
     loop {
-        let used = usage_ns(Version::V1, usage.read(&mut buffer).unwrap()).unwrap();
-        let throttled = throttling(Version::V1, stat.read(&mut buffer).unwrap()).unwrap();
+        let used = usage_ns(sandbox.version(), usage.read(&mut buffer).unwrap()).unwrap();
+        let throttled = throttling(sandbox.version(), stat.read(&mut buffer).unwrap()).unwrap();
         if used > 0 && throttled.throttled > 2 && throttled.throttled_ns > 0 {
             break;
         }
@@ -258,7 +297,8 @@ fn a_replaced_group_is_read_anew() {
     let mut usage = sandbox.cgroups.handle(Resource::CpuacctUsage, &pod).unwrap();
     let mut buffer = Buffer::default();
     usage.read(&mut buffer).unwrap();
-    let path = sandbox.cgroups.group(Some("cpuacct"), &pod);
+    let controller = (sandbox.version() == Version::V1).then_some("cpuacct");
+    let path = sandbox.cgroups.group(controller, &pod);
     fs::remove_dir(&path).unwrap();
     let gone = usage.read(&mut buffer).unwrap_err();
     assert!(matches!(gone, Error::Missing { .. }), "{gone:?}");
@@ -271,6 +311,74 @@ fn a_replaced_group_is_read_anew() {
         &Update::cgroup(Resource::CpuShares, &sandbox.top.child("never"), "100"),
     );
     assert!(matches!(outcome, Outcome::Ignored(Error::Missing { .. })), "{outcome:?}");
+}
+
+#[test]
+fn a_process_stays_on_the_cpus_of_its_group() {
+    let Some(mut sandbox) = Sandbox::new("confined") else { return };
+    let top = sandbox.top.clone();
+    let all = sandbox.cgroups.read(Resource::CpusetCpus, &Dir::root(), cpus).unwrap();
+    if sandbox.version() == Version::V1 {
+        // A group of v1 takes processes only once it has memory nodes.
+        let mems = |dir: &Dir| sandbox.cgroups.group(Some("cpuset"), dir).join("cpuset.mems");
+        fs::write(mems(&top), fs::read(mems(&Dir::root())).unwrap()).unwrap();
+    }
+    sandbox.apply(&[Update::cgroup(Resource::CpusetCpus, &top, all.to_string())]);
+    let id = sandbox.spawn(&top, &["cpuset"], BUSY);
+    for chosen in [all.iter().next(), all.iter().last()].into_iter().flatten() {
+        sandbox.apply(&[Update::cgroup(Resource::CpusetCpus, &top, chosen.to_string())]);
+        sandbox.wait(|_| {
+            let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+            let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            let is_there = allowed.is_some_and(|list| list.trim() == chosen.to_string());
+            if is_there { Ok(()) } else { Err(format!("wanted CPU {chosen}, found {allowed:?}")) }
+        });
+    }
+}
+
+#[test]
+fn memory_is_counted_and_its_limit_ends_who_passes_it() {
+    let Some(mut sandbox) = Sandbox::new("memory") else { return };
+    let (small, large) = (sandbox.top.child("small"), sandbox.top.child("large"));
+    for group in [&small, &large] {
+        sandbox.make(group).unwrap();
+    }
+    sandbox.apply(&[Update::cgroup(Resource::MemoryLimit, &small, "4194304")]);
+    // A text that doubles until it has 8 MiB, without any other program.
+    let eat = format!("x=12345678; while [ ${{#x}} -lt 8388608 ]; do x=$x$x; done; {BUSY}");
+    sandbox.spawn(&large, &["memory"], &eat);
+    sandbox.spawn(&small, &["memory"], &eat);
+    sandbox.wait(|sandbox| {
+        let version = sandbox.version();
+        let stat =
+            sandbox.cgroups.read(Resource::MemoryStat, &large, |content| MemoryStat::parse(version, content));
+        let used = stat.unwrap().used();
+        if used > 8 << 20 { Ok(()) } else { Err(format!("{used} bytes counted")) }
+    });
+    sandbox.wait(|sandbox| match sandbox.children[1].try_wait().unwrap() {
+        // KILL, from the kernel.
+        Some(status) if status.signal() == Some(9) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[test]
+fn waiting_for_a_cpu_is_told_as_pressure() {
+    let Some(mut sandbox) = Sandbox::new("pressure") else { return };
+    let top = sandbox.top.clone();
+    let Ok(path) = sandbox.cgroups.path(Resource::CpuPressure, &top) else { return };
+    if fs::read(&path).is_err() {
+        eprintln!("skipped: this kernel tells no pressure of groups");
+        return;
+    }
+    sandbox.apply(&[Update::cgroup(Resource::CfsQuotaUs, &top, "20000")]);
+    sandbox.spawn(&top, &["cpu", "cpuacct"], BUSY);
+    sandbox.spawn(&top, &["cpu", "cpuacct"], BUSY);
+    sandbox.wait(|_| {
+        let pressure = Pressure::parse(&fs::read(&path).unwrap()).unwrap();
+        let is_there = pressure.some.total_us > 100_000;
+        if is_there { Ok(()) } else { Err(format!("{pressure:?}")) }
+    });
 }
 
 #[test]
