@@ -393,6 +393,11 @@ impl Engine {
         framework.timing.end(begun, "Unreserve", Code::Success.word());
     }
 
+    /// Whether a binding is on its way that nobody can call back.
+    pub(super) fn is_being_bound(&self, uid: &str) -> bool {
+        self.bindings.get(uid).is_some_and(|binding| matches!(binding.stage, Stage::Binding))
+    }
+
     /// An assumed pod is being deleted: its place is free again. Spec: scheduler-core 2.5.
     pub(super) fn give_place_back(&mut self, now: Time, uid: &str) {
         match self.bindings.get(uid).map(|binding| &binding.stage) {

@@ -137,7 +137,9 @@ impl Engine {
     fn placed_pod_changes(&mut self, now: Time, pod: Arc<Pod>, profile: ProfileId) {
         let was_deleting = self.world.waiting.get(&pod.uid).is_some_and(|waiting| waiting.pod.is_deleting);
         self.remember(&pod, profile);
-        if pod.is_deleting && !was_deleting {
+        // The server binds no pod that is being deleted. A reservation it does place: its room is taken until we know.
+        let may_come = pod.class.reserve.is_some() && self.is_being_bound(&pod.uid);
+        if pod.is_deleting && !was_deleting && !may_come {
             self.give_place_back(now, &pod.uid.clone());
         }
     }

@@ -91,8 +91,10 @@ impl Engine {
         let cluster = &self.world.cluster;
         let Some(entry) = cluster.reservations().get(uid).filter(|entry| entry.is_matchable) else { return };
         let pooled = self.queue.pooled().map(|queued| &queued.pod);
+        // Whoever ignores reservations takes what they hold, too.
+        let is_ignoring = |pod: &Pod| pod.class.wants.as_ref().is_some_and(|wants| wants.is_ignoring);
         let called: BTreeSet<PodUid> = pooled
-            .filter(|queued| entry.is_for(&queued.content, &cluster.names))
+            .filter(|queued| is_ignoring(&queued.content) || entry.is_for(&queued.content, &cluster.names))
             .map(|queued| queued.uid.clone())
             .collect();
         if called.is_empty() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::command::StatusPatch;
 use reservations::Edit;
 
 /// One thing that happens.
@@ -243,7 +244,11 @@ impl Model {
     fn answer(&mut self, how: How, watch_first: bool) {
         while !self.unanswered.is_empty() {
             let command = self.unanswered.remove(0);
-            if matches!(command, Command::Tell(_) | Command::Warn(_) | Command::PatchStatus(_)) {
+            if matches!(command, Command::Tell(_) | Command::Warn(_)) {
+                continue;
+            }
+            if let Command::PatchStatus(patch) = &command {
+                self.nominate(patch);
                 continue;
             }
             let is_done = how != How::Failed && self.carry_out(&command);
@@ -301,8 +306,22 @@ impl Model {
                 }
                 true
             }
-            Command::Tell(_) | Command::Warn(_) | Command::PatchStatus(_) => true,
+            Command::PatchStatus(patch) => {
+                self.nominate(patch);
+                true
+            }
+            Command::Tell(_) | Command::Warn(_) => true,
         }
+    }
+
+    /// The promise of a node stands in a pod's status.
+    fn nominate(&mut self, patch: &StatusPatch) {
+        let Some(node) = &patch.nominated else { return };
+        let Some(pod) = self.pods.get_mut(&*patch.pod.key.name) else { return };
+        self.lab.revision += 1;
+        pod["status"]["nominatedNodeName"] = json!(node);
+        pod["metadata"]["resourceVersion"] = json!(self.lab.revision.to_string());
+        self.untold.push(json!({"type": "pod", "object": pod}));
     }
 
     /// What the API does with a binding: a pod is bound once, to whatever it is told.
