@@ -91,6 +91,10 @@ fn new_pod(number: usize) -> Result<Value> {
     if let Some(spec) = pod["spec"].as_object_mut() {
         ["nodeName", "hostname"].iter().for_each(|field| _ = spec.remove(*field));
     }
+    // What may not be together is refused: the least of the classes goes with the least of the priorities.
+    if pod["metadata"]["labels"][QOS_CLASS] == "BE" {
+        (pod["spec"]["priorityClassName"], pod["spec"]["priority"]) = (json!("koord-batch"), json!(5500));
+    }
     pod["status"] = json!({});
     Ok(pod)
 }

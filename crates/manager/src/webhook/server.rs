@@ -47,6 +47,7 @@ pub struct Desk {
 impl Desk {
     /// The answer to a body that came to a path, if anything is served there.
     pub async fn answer(&self, path: &str, body: &[u8]) -> Option<Vec<u8>> {
+        let begun = Instant::now();
         let (path, handler) = self.handlers.get_key_value(path)?;
         let request = match decode(body) {
             Ok(request) => Arc::new(request),
@@ -63,7 +64,9 @@ impl Desk {
         for complaint in &answer.complaints {
             (self.complain)(complaint);
         }
-        Some(encode(&request, &answer))
+        let encoded = encode(&request, &answer);
+        self.metrics.review(path, begun.elapsed());
+        Some(encoded)
     }
 
     /// The facts of the moment. A pod may come faster than the news of its namespace; then we ask.

@@ -70,6 +70,8 @@ async fn a_review_from_bytes_to_bytes() {
     let want = "koord_manager_webhook_webhook_duration_milliseconds_count{webhook_type=\"mutate\",object_type=\"pod\",\
                 operation=\"CREATE\",plugin_name=\"ClusterColocationProfile\",status=\"allowed\"} 1";
     assert!(page.contains(want), "{page}");
+    let want = "controller_runtime_webhook_latency_seconds_count{webhook=\"/mutate-pod\"} 1";
+    assert!(page.contains(want), "what is no review does not count: {page}");
 }
 
 #[tokio::test]
