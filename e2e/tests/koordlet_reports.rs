@@ -48,7 +48,9 @@ async fn kubelet(pods: Pods, stop: CancellationToken) -> Result<u16> {
     let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
     let tls = TlsFiles::in_memory(&signed.cert.pem(), &signed.signing_key.serialize_pem())?;
     let list = move |_| {
-        let body = json!({ "kind": "PodList", "items": *pods.lock().unwrap() }).to_string();
+        let body =
+            json!({ "kind": "PodList", "items": *pods.lock().expect("nobody panics while holding it") })
+                .to_string();
         async move { text(StatusCode::OK, body) }
     };
     let config = |_| async {
@@ -203,7 +205,7 @@ async fn report_use(client: &kube::Client, state: &State) -> Result<()> {
     let mut second = report.status.clone();
     second.pods_metric[0].name = "renamed".to_owned();
     // The writer still holds the version before the change, and the limit leaves no room for a second attempt so soon.
-    let error = writer.write(&second).await.unwrap_err().to_string();
+    let error = writer.write(&second).await.expect_err("the limit").to_string();
     assert_eq!(error, "updating status is limited qps=0.1 burst=2");
     let stored = metrics.get(NODE).await?;
     assert_eq!(stored.status, Some(report.status), "taken whole, and nothing is lost on the way");
@@ -242,8 +244,9 @@ async fn follow_topology(client: &kube::Client, state: &State, pods: &Pods) -> R
     nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(reserve)).await?;
     tokio::time::timeout(LIMIT, pool(r#""cpuset":"1-3""#)).await.context("the reservation")??;
     until(state, "the layout", |s| s.layout.as_ref().is_some_and(|l| l.reserved.to_string() == "0")).await?;
-    pods.lock().unwrap()[0]["metadata"]["labels"] = json!({ "koordinator.sh/qosClass": "LSR" });
-    pods.lock().unwrap()[0]["metadata"]["annotations"] =
+    pods.lock().expect("nobody panics while holding it")[0]["metadata"]["labels"] =
+        json!({ "koordinator.sh/qosClass": "LSR" });
+    pods.lock().expect("nobody panics while holding it")[0]["metadata"]["annotations"] =
         json!({ "scheduling.koordinator.sh/resource-status": r#"{"cpuset":"3"}"# });
     let last = tokio::time::timeout(LIMIT, pool(r#""cpuset":"1-2""#)).await.context("the pod")??;
     let version = last.context("an object")?.metadata.resource_version;
