@@ -85,8 +85,8 @@ impl Machine {
             std::thread::sleep(Duration::from_millis(100));
         };
         let output = text(&console)?;
-        let ends = output.lines().filter_map(|line| line.trim().strip_prefix(END_MARK));
-        let Some(end) = ends.last().and_then(|end| end.trim().parse().ok()) else {
+        let mut ends = output.lines().rev().filter_map(|line| line.trim().strip_prefix(END_MARK));
+        let Some(end) = ends.next().and_then(|end| end.trim().parse().ok()) else {
             bail!("the machine ended ({status}) before the program did:\n{output}");
         };
         Ok(Outcome { status: end, output })
