@@ -29,7 +29,7 @@ fn the_same_tests_pass_in_a_virtual_machine() {
     let skipped: Vec<&str> =
         output.lines().filter(|line| line.contains("skipped:") && !is_excused(line)).collect();
     assert!(skipped.is_empty(), "{skipped:?}\n{output}");
-    let passed = output.lines().filter_map(|line| line.trim().strip_prefix("test result: ok. ")).last();
+    let passed = output.lines().rev().find_map(|line| line.trim().strip_prefix("test result: ok. "));
     let count = passed.and_then(|line| line.split(' ').next()?.parse::<u32>().ok());
     assert!(count.is_some_and(|count| count >= 13), "{output}");
     eprintln!("in the virtual machine: {} passed", count.unwrap_or(0));
