@@ -51,7 +51,7 @@ pub(crate) fn by_program<'a>(roles: &'a [Role], program: &Path) -> Option<&'a Ro
 /// Whether `program` is named after a component of Koord that this build does not have.
 pub(crate) fn is_foreign_component(program: &Path) -> bool {
     let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name == "koordlet" || name.starts_with("koord-")
+    name.starts_with("koord-")
 }
 
 #[cfg(test)]
@@ -85,17 +85,19 @@ mod tests {
     #[test]
     fn component_names_without_a_role_are_noticed() {
         assert!(is_foreign_component(Path::new("/bin/koord-manager")));
-        assert!(is_foreign_component(Path::new("koordlet")));
+        assert!(is_foreign_component(Path::new("koord-descheduler")));
         assert!(!is_foreign_component(Path::new("/usr/bin/koord")));
     }
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<&str> =
-            ROLES.iter().flat_map(|role| role.programs.iter().copied().chain([role.name])).collect();
-        names.sort_unstable();
-        let all = names.len();
-        names.dedup();
-        assert_eq!(names.len(), all);
+        let subcommands = ROLES.iter().map(|role| role.name);
+        let programs = ROLES.iter().flat_map(|role| role.programs.iter().copied());
+        for mut names in [subcommands.collect::<Vec<&str>>(), programs.collect()] {
+            names.sort_unstable();
+            let all = names.len();
+            names.dedup();
+            assert_eq!(names.len(), all, "{names:?}");
+        }
     }
 }

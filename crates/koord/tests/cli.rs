@@ -31,8 +31,8 @@ fn help_lists_no_role_that_is_not_there() {
     let output = koord(&["--help"]);
     assert!(output.status.success());
     let help = text(&output.stdout);
-    assert!(help.contains("crds") && help.contains("completions") && help.contains("scheduler"), "{help}");
-    assert!(!help.contains("koordlet"), "{help}");
+    assert!(help.contains("crds") && help.contains("completions") && help.contains("koordlet"), "{help}");
+    assert!(!help.contains("descheduler"), "{help}");
 }
 
 /// As a subcommand and under its own name alike.
