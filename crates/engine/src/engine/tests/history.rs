@@ -3,7 +3,6 @@
 mod reservations;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -392,12 +391,6 @@ fn named(objects: &BTreeMap<String, Value>, letter: char, id: u8) -> Option<Stri
     objects.keys().find(|name| name.starts_with(&start)).cloned()
 }
 
-/// A scheduler that never tries a pod again just because it has waited for long: whoever is forgotten stays so.
-fn patient(mut options: Options) -> Lab {
-    options.max_in_unschedulable = Duration::from_secs(365 * 24 * 3600);
-    Lab::with(Engine::new(&options).unwrap())
-}
-
 fn play(start: fn() -> Lab, steps: &[Move]) {
     let mut model = Model::new(start);
     for (index, step) in steps.iter().enumerate() {
@@ -413,13 +406,13 @@ proptest! {
 
     #[test]
     fn ledgers_are_right_and_no_pod_is_lost_after_any_history(steps in prop::collection::vec(moves(), 1..120)) {
-        play(|| patient(super::options()), &steps);
+        play(Lab::new, &steps);
     }
 
     #[test]
     fn the_same_holds_with_reservations(
         steps in prop::collection::vec(moves_with_reservations(), 1..120),
     ) {
-        play(|| patient(super::reservations::options_with(|_| {})), &steps);
+        play(super::reservations::lab, &steps);
     }
 }

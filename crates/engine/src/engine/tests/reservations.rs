@@ -14,15 +14,11 @@ use crate::profile::expand::Enabled;
 use crate::profile::point::Point;
 
 /// A scheduler that knows reservations.
-fn lab() -> Lab {
+pub(super) fn lab() -> Lab {
     lab_with(|_| {})
 }
 
 fn lab_with(set: impl FnOnce(&mut ReservationArgs)) -> Lab {
-    Lab::with(Engine::new(&options_with(set)).unwrap())
-}
-
-pub(super) fn options_with(set: impl FnOnce(&mut ReservationArgs)) -> Options {
     let mut profile = Profile::standard("s");
     set(&mut profile.args.reservation);
     for point in [
@@ -38,7 +34,7 @@ pub(super) fn options_with(set: impl FnOnce(&mut ReservationArgs)) -> Options {
     }
     // As Koordinator ships it: DynamicResources there would end the answer with an error of its own.
     profile.points[Point::PostFilter].retain(|enabled| enabled.plugin != "DynamicResources");
-    Options::new(vec![profile])
+    Lab::with(Engine::new(&Options::new(vec![profile])).unwrap())
 }
 
 /// The same after a restart: it knows what it is told, and nothing else.

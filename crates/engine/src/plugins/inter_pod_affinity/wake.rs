@@ -48,14 +48,11 @@ fn after_node(input: &HintInput<'_>) -> bool {
     let value =
         |node: &Node, term: &PodTerm| node.labels.get(input.cluster.names.text(term.topology_key)).cloned();
     let Some(old) = old else {
-        // Whoever needs nobody near was kept off, by terms of its own or of others; a node without their label takes it, and
-        // one with it may be in a domain without them. Differs: upstream looks only at its own terms.
+        // A node without the label takes whoever wants others away; one with it may be in a domain without them.
         return !class.anti_affinity.is_empty()
-            || class.affinity.is_empty()
             || class.affinity.iter().any(|term| value(new, term).is_some());
     };
     let appears = |term: &PodTerm| value(new, term).is_some() && value(old, term) != value(new, term);
     let disappears = |term: &PodTerm| value(old, term).is_some() && value(old, term) != value(new, term);
-    let is_kept_off_by_others = class.affinity.is_empty() && class.anti_affinity.is_empty();
-    is_kept_off_by_others || class.affinity.iter().any(appears) || class.anti_affinity.iter().any(disappears)
+    class.affinity.iter().any(appears) || class.anti_affinity.iter().any(disappears)
 }
