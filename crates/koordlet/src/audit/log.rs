@@ -21,6 +21,8 @@ pub(super) struct Log {
     dir: PathBuf,
     /// Renamed files that may stay.
     rotated_max: usize,
+    /// The second and the number of the last renamed file.
+    last: Option<(String, u32)>,
     current: Option<Current>,
     /// Whether the last try to write failed, so that it is told once.
     is_broken: bool,
@@ -36,7 +38,7 @@ impl Log {
     pub(super) fn new(dir: &Path, disk_mib_max: u64) -> Log {
         let files = disk_mib_max / (FILE_BYTES_MAX >> 20);
         let rotated_max = usize::try_from(files.saturating_sub(1)).unwrap_or(usize::MAX);
-        Log { dir: dir.to_owned(), rotated_max, current: None, is_broken: false }
+        Log { dir: dir.to_owned(), rotated_max, last: None, current: None, is_broken: false }
     }
 
     pub(super) fn append(&mut self, event: &Event, now: Instant) {
@@ -89,12 +91,15 @@ impl Log {
             current.file.flush()?;
         }
         let stamp = jiff::Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S").to_string();
-        // Differs: numbers go on past 8, where upstream writes over a file of the same second (item 13).
-        let names = (0_u32..).map(|number| format!("{ROTATED_PREFIX}{stamp}-{number}{SUFFIX}"));
-        let mut paths = names.map(|name| self.dir.join(name));
-        if let Some(path) = paths.find(|path| !path.exists()) {
-            fs::rename(self.dir.join(CURRENT), path)?;
-        }
+        // Differs: numbers go on past 8, where upstream writes over a file of the same second (item 13). None is given twice
+        // in a second, even if its file is gone: the order of the names is the order of the files.
+        let number = match &self.last {
+            Some((last, number)) if *last == stamp => number + 1,
+            _ => newest_of(&self.dir, &stamp).map_or(0, |number| number + 1),
+        };
+        let name = format!("{ROTATED_PREFIX}{stamp}-{number}{SUFFIX}");
+        fs::rename(self.dir.join(CURRENT), self.dir.join(name))?;
+        self.last = Some((stamp, number));
         for old in rotated(&self.dir).into_iter().skip(self.rotated_max) {
             fs::remove_file(old)?;
         }
@@ -116,13 +121,21 @@ fn open(dir: &Path) -> std::io::Result<Current> {
     Ok(Current { file: BufWriter::with_capacity(BUFFER_BYTES, file), bytes, flushed: None })
 }
 
+/// The second that a file was renamed in, and its number within it.
+fn key(path: &Path) -> Option<(String, u32)> {
+    let name = path.file_name()?.to_str()?;
+    let (stamp, number) = name.strip_prefix(ROTATED_PREFIX)?.strip_suffix(SUFFIX)?.rsplit_once('-')?;
+    Some((stamp.to_owned(), number.parse::<u32>().ok()?))
+}
+
+/// The highest number of a second.
+fn newest_of(dir: &Path, stamp: &str) -> Option<u32> {
+    let keys = rotated(dir).into_iter().filter_map(|path| key(&path));
+    keys.filter(|(known, _)| known == stamp).map(|(_, number)| number).max()
+}
+
 /// Renamed files, newest first: by their second, then by the number within it.
 fn rotated(dir: &Path) -> Vec<PathBuf> {
-    let key = |path: &PathBuf| {
-        let name = path.file_name()?.to_str()?;
-        let (stamp, number) = name.strip_prefix(ROTATED_PREFIX)?.strip_suffix(SUFFIX)?.rsplit_once('-')?;
-        Some((stamp.to_owned(), number.parse::<u32>().ok()?))
-    };
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files: Vec<((String, u32), PathBuf)> =
         entries.filter_map(|path| Some((key(&path)?, path))).collect();
