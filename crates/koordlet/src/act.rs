@@ -1,6 +1,6 @@
 //! What koordlet does to the node: strategies that follow the load, and hooks that follow pods and rules.
 //!
-//! Every strategy is a row of [`table`]: it looks at the [`Ground`], asks its pure half in `decide`, and hands wishes
+//! Every strategy is a row of `table`: it looks at the [`Ground`], asks its pure half in `decide`, and hands wishes
 //! to the applier. All run on one thread, one after the other, so that none overlaps itself or another; one that
 //! panics is told and counted, and has its next turn as usual. Spec: koordlet-enforce 4.
 

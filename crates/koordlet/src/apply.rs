@@ -1,6 +1,6 @@
 //! How wishes reach the kernel: each becomes an update of one file, with its cause, and the executor does the rest.
 //!
-//! [`place`] turns a neutral place into a directory, [`undo`] remembers what stood there before us. What is tried
+//! `place` turns a neutral place into a directory, `undo` remembers what stood there before us. What is tried
 //! leaves an audit record and a metric; what fails again and again is told once. Spec: koordlet-enforce 3, 17.
 
 mod place;

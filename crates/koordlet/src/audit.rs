@@ -1,6 +1,6 @@
 //! The audit log: what was done to whom, and why, in files that turn over and can be asked newest first.
 //!
-//! [`Auditor`] is what everyone holds; [`log`] writes the files, [`reader`] reads them backwards, [`query`] answers
+//! [`Auditor`] is what everyone holds; `log` writes the files, `reader` reads them backwards, `query` answers
 //! `/events`. Switched off it costs nothing and answers nothing. Spec: koordlet-observe 10.
 
 mod log;

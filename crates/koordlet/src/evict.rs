@@ -1,6 +1,6 @@
 //! Making a pod go: through the API server, or by stopping its containers; told by event, metric and audit record.
 //!
-//! The thread that decides sends an [`Order`] and waits for what came of it; the worker here lives with the other
+//! The thread that decides sends an `Order` and waits for what came of it; the worker here lives with the other
 //! talkers. Spec: koordlet-enforce 7.1.
 
 mod runtime;

@@ -1,6 +1,6 @@
 //! Metrics of koordlet under the original's names: one table, two registries. Spec: koordlet-observe 11.
 //!
-//! A metric is a row of [`table`]; code names the row and gives label values in the row's order. The label `node` is
+//! A metric is a row of `table`; code names the row and gives label values in the row's order. The label `node` is
 //! put in front by itself, and nothing with it is recorded before the Node was seen.
 
 mod table;

@@ -1,6 +1,6 @@
 //! The process: command line, start and end. Spec: koordlet-observe 1.1.
 //!
-//! [`main`] is `koordlet`. One thread owns the node ([`node`]); everything that talks (API server, kubelet, HTTP) shares
+//! [`main`] is `koordlet`. One thread owns the node (`node`); everything that talks (API server, kubelet, HTTP) shares
 //! a second one. There is no leader: each node has its own koordlet.
 
 mod assemble;

@@ -1,6 +1,6 @@
 //! NodeMetric: what the node, its pods and its applications used of late. Spec: koordlet-observe 7.
 //!
-//! [`measure`] is called where the series store lives; [`write`] carries the result to the API server.
+//! [`measure`] is called where the series store lives; `write` carries the result to the API server.
 
 pub mod write;
 
