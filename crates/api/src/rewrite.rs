@@ -9,6 +9,7 @@ pub mod profile;
 pub mod quota_tree;
 pub mod reservation;
 pub mod resources;
+pub mod shape;
 pub mod trace;
 
 pub mod tree;

@@ -110,6 +110,9 @@ pub trait Controller: Send + Sync + 'static {
     /// As in `--controllers`, in metrics and in the log.
     const NAME: &'static str;
 
+    /// How many keys have their turns at the same time; one key never has two.
+    const TURNS_AT_ONCE: usize = 1;
+
     /// Says which changes wake it.
     fn listen(&self, feeds: &Feeds);
 
@@ -176,7 +179,7 @@ impl<'c> Crew<'c> {
         self.ground
     }
 
-    /// Runs a controller: a queue, what fills it, and one worker.
+    /// Runs a controller: a queue, what fills it, and its workers.
     pub fn hire<C: Controller>(&mut self, controller: C) {
         let queue = WorkQueue::new(C::NAME, Retries::default(), &self.ground.queue_metrics);
         let feeds = Feeds {
@@ -187,8 +190,12 @@ impl<'c> Crew<'c> {
         };
         controller.listen(&feeds);
         let metrics = self.ground.metrics.clone();
-        metrics.controllers().hired(C::NAME);
-        self.tasks.spawn(work(controller, queue, self.lead.clone(), metrics, self.stop.clone()));
+        metrics.controllers().hired(C::NAME, C::TURNS_AT_ONCE);
+        let controller = Arc::new(controller);
+        for _ in 0..C::TURNS_AT_ONCE {
+            let (controller, queue) = (controller.clone(), queue.clone());
+            self.tasks.spawn(work(controller, queue, self.lead.clone(), metrics.clone(), self.stop.clone()));
+        }
     }
 }
 
@@ -316,9 +323,9 @@ async fn overdue(stop: &CancellationToken) {
     tokio::time::sleep(TURN_GRACE).await;
 }
 
-/// A controller's worker: one key after the other until `stop` is cancelled.
+/// One of a controller's workers: one key after the other until `stop` is cancelled.
 async fn work<C: Controller>(
-    controller: C,
+    controller: Arc<C>,
     queue: Arc<WorkQueue<Key>>,
     lead: Lead,
     metrics: ManagerMetrics,

@@ -244,13 +244,14 @@ impl ControllerMetrics {
         ours
     }
 
-    pub(crate) fn hired(&self, controller: &'static str) {
-        self.workers_max.get_or_create(&ControllerLabels { controller }).set(1);
+    pub(crate) fn hired(&self, controller: &'static str, workers: usize) {
+        let workers = i64::try_from(workers).unwrap_or(i64::MAX);
+        self.workers_max.get_or_create(&ControllerLabels { controller }).set(workers);
         self.workers_active.get_or_create(&ControllerLabels { controller }).set(0);
     }
 
     pub(crate) fn begun(&self, controller: &'static str) {
-        self.workers_active.get_or_create(&ControllerLabels { controller }).set(1);
+        self.workers_active.get_or_create(&ControllerLabels { controller }).inc();
     }
 
     pub(crate) fn ended(&self, controller: &'static str, end: TurnEnd, seconds: f64) {
@@ -268,7 +269,7 @@ impl ControllerMetrics {
             self.panics.get_or_create(&labels).inc();
         }
         self.seconds.get_or_create(&labels).observe(seconds);
-        self.workers_active.get_or_create(&labels).set(0);
+        self.workers_active.get_or_create(&labels).dec();
     }
 }
 

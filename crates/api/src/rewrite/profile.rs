@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::resources::translate;
+use super::shape::class_part;
 use super::tree::{Object, child, object, texts};
 use crate::crd::cluster_colocation_profile::{ClusterColocationProfile, ClusterColocationProfileSpec};
 use crate::keys::pod::label::{PRIORITY, QOS_CLASS};
@@ -166,8 +167,7 @@ pub fn apply(
 
 /// The class is that of the pod as the profiles left it.
 fn translate_by_class(pod: &mut Value) -> bool {
-    let class = Pod::deserialize(&*pod).ok().and_then(|typed| class_with_default(&typed));
-    class.is_some_and(|class| translate(pod, class))
+    class_with_default(&class_part(pod)).is_some_and(|class| translate(pod, class))
 }
 
 impl Profile {

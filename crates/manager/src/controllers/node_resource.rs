@@ -182,6 +182,9 @@ impl Writer {
 impl Controller for NodeResources {
     const NAME: &'static str = "noderesource";
 
+    /// A turn is spent waiting for the API server, and a new strategy is a turn of every node.
+    const TURNS_AT_ONCE: usize = 8;
+
     fn listen(&self, feeds: &Feeds) {
         let world = &self.ground.world;
         feeds.on_object(&world.nodes, node_differs);

@@ -34,7 +34,7 @@ async fn turns(answer: fn(&str, usize) -> Result<Next, Failure>, keys: &[&str]) 
     let queue = WorkQueue::new(Told::NAME, Retries::default(), &QueueMetrics::unregistered());
     let stop = CancellationToken::new();
     let metrics = ManagerMetrics::unregistered();
-    let worker = tokio::spawn(work(told, queue.clone(), Lead::Alone, metrics, stop.clone()));
+    let worker = tokio::spawn(work(Arc::new(told), queue.clone(), Lead::Alone, metrics, stop.clone()));
     for key in keys {
         queue.add(node_key(key));
     }
@@ -66,6 +66,46 @@ async fn what_failed_is_tried_again_ever_later() {
     assert_eq!(turns(fails, &["a"]).await, at("a", &[0, 5, 15, 35, 45, 50, 60, 80]));
 }
 
+/// Ends a turn only when another has begun.
+struct Meeting {
+    both: tokio::sync::Barrier,
+    turns: Arc<Mutex<Vec<String>>>,
+}
+
+impl Controller for Meeting {
+    const NAME: &'static str = "meeting";
+
+    fn listen(&self, _: &Feeds) {}
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        self.turns.lock().unwrap().push(key.to_string());
+        self.both.wait().await;
+        Ok(Next::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_keys_have_turns_at_once_and_no_key_has_two() {
+    let turns = Arc::default();
+    let meeting = Arc::new(Meeting { both: tokio::sync::Barrier::new(2), turns: Arc::clone(&turns) });
+    let queue = WorkQueue::new(Meeting::NAME, Retries::default(), &QueueMetrics::unregistered());
+    let stop = CancellationToken::new();
+    for _ in 0..3 {
+        let metrics = ManagerMetrics::unregistered();
+        tokio::spawn(work(meeting.clone(), queue.clone(), Lead::Alone, metrics, stop.clone()));
+    }
+    let seen = || turns.lock().unwrap().clone();
+    queue.add(node_key("a"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    queue.add(node_key("a"));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(seen(), ["a"], "its second turn waits for the end of the first");
+    queue.add(node_key("b"));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(seen(), ["a", "b", "a"]);
+    stop.cancel();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_panic_keeps_nobody_waiting() {
     let panics = |name: &str, before| match (name, before) {
@@ -94,7 +134,7 @@ async fn the_end_does_not_wait_for_a_turn_that_hangs() {
     let queue = WorkQueue::new(Stuck::NAME, Retries::default(), &QueueMetrics::unregistered());
     let (stop, start) = (CancellationToken::new(), tokio::time::Instant::now());
     let metrics = ManagerMetrics::unregistered();
-    let worker = tokio::spawn(work(Stuck, queue.clone(), Lead::Alone, metrics, stop.clone()));
+    let worker = tokio::spawn(work(Arc::new(Stuck), queue.clone(), Lead::Alone, metrics, stop.clone()));
     queue.add(node_key("a"));
     tokio::time::sleep(Duration::from_secs(1)).await;
     stop.cancel();

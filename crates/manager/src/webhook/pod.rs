@@ -2,12 +2,11 @@
 //!
 //! Pure: a request and the facts of the moment in, an answer out. Spec: manager 15.
 
-use k8s_openapi::api::core::v1::Pod;
 use koord_api::keys::pod::label::QUOTA_NAME;
 use koord_api::rewrite::profile::{self, Surroundings};
 use koord_api::rewrite::quota_tree::require_nodes;
 use koord_api::rewrite::resources::{Recorded, record_extended, spell_out_gpu};
-use serde::Deserialize;
+use koord_api::rewrite::shape;
 use serde_json::Value;
 
 use super::facts::Facts;
@@ -28,7 +27,7 @@ pub fn mutate(request: &Request, facts: &Facts, aside: &mut Aside<'_>) -> Answer
     if request.resource.resource != "pods" || !request.sub_resource.is_empty() {
         return Answer::allow();
     }
-    if let Err(error) = Pod::deserialize(&request.object) {
+    if let Err(error) = shape::check(&request.object) {
         return Answer::deny(400, format!("the object is no pod: {error}"));
     }
     match request.operation {
