@@ -180,15 +180,13 @@ struct Asked {
     koordlets: BTreeMap<String, String>,
 }
 
-/// What is known of a node: who lends, and today's budget where its koordlet can be asked.
-pub(crate) async fn node(name: &str, manager: Option<&str>, koordlet: Option<&str>) -> Result<String> {
-    let none = || Err(anyhow!("there is no manager to ask"));
-    let asked = Asked {
-        scheduler: Err(anyhow!("nobody asks it")),
-        manager: manager.map_or_else(none, Manager::at),
-        koordlets: BTreeMap::new(),
-    };
-    asked.node(name, koordlet, Format::Text).await
+/// What a node's agent does this second, where it can be asked; else what the manager knows of the node.
+pub(crate) async fn node(name: &str, running: &Running) -> Result<String> {
+    if let Some(url) = running.koordlets.get(name) {
+        return Koordlet::at(url)?.node(name, Format::Text).await;
+    }
+    let url = running.manager.as_deref().context("there is no manager to ask")?;
+    Manager::at(url)?.node(name, Format::Text).await
 }
 
 impl Asked {

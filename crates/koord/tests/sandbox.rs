@@ -276,8 +276,14 @@ fn mistakes_are_named() {
         ("up --node-pools pools.yaml", &["pools.yaml", "colour"][..]),
         ("up --nodes -3", &["-3"]),
         ("up --node-shape koordlet=yes", &["koordlet", "\"yes\" is not accepted", "simulated or real"]),
-        ("up --nodes 3 --node-shape count=17,koordlet=real", &["count", "17 is not accepted", "at most 16 nodes"]),
-        ("up --no-crds --node-shape koordlet=real", &["node node-0", "koordlet", "\"real\" is not accepted", "simulated"]),
+        (
+            "up --nodes 3 --node-shape count=17,koordlet=real",
+            &["count", "17 is not accepted", "at most 16 nodes"],
+        ),
+        (
+            "up --no-crds --node-shape koordlet=real",
+            &["node node-0", "koordlet", "\"real\" is not accepted", "simulated"],
+        ),
         ("up --nodes 3 --node-pools pools.yaml", &["--node-pools"]),
         ("up --from missing.json", &["missing.json"]),
         ("up --from bad.json", &["bad.json", "item 1 of document 1 has no kind"]),

@@ -90,7 +90,7 @@ pub enum ClusterError {
     Restore(#[from] RestoreError),
     #[error("cannot install {name}: {}", .error.message)]
     Definition { name: String, error: ApiError },
-    #[error("cannot make nodes: {0}")]
+    #[error("cannot make nodes")]
     Nodes(#[from] FleetError),
 }
 

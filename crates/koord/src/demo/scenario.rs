@@ -52,7 +52,7 @@ pub(crate) struct Step {
     pub(crate) timeout: Duration,
     /// Whether to say of each pending pod why it is.
     pub(crate) explains: bool,
-    /// The node of which to say what it lends and what its agent does.
+    /// The node of which to say what its agent does, or what it lends.
     pub(crate) explains_node: Option<String>,
 }
 

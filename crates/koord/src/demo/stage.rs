@@ -352,15 +352,12 @@ impl<'s> Stage<'s> {
         Ok(())
     }
 
-    /// Says what a node lends and what its agent does, where there is a sandbox whose parts can be asked.
+    /// Says what a node's agent does, or what the node lends, where there is a sandbox whose parts can be asked.
     async fn explain_node(&mut self, name: &str) {
         let running = self.place.as_ref().and_then(Place::running);
         let told = match &running {
             None => Ok("nobody here can be asked about it".to_owned()),
-            Some(running) => {
-                let koordlet = running.koordlets.get(name).map(String::as_str);
-                explain::node(name, running.manager.as_deref(), koordlet).await
-            }
+            Some(running) => explain::node(name, running).await,
         };
         let text = told.map_or_else(|error| format!("{error:#}"), |text| indented(&text));
         self.voice.say(&format!("    why     {name}:\n{}\n", text::wrap(&text, 12, EXPLANATION_WIDTH)));

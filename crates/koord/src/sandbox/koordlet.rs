@@ -124,7 +124,8 @@ fn options(node: &HostNode) -> Result<Options> {
     ];
     let plain = [
         "--addr=127.0.0.1:0",
-        "--kube-api-qps=-1",
+        "--kube-api-qps=100",
+        "--kube-api-burst=200",
         "--kubelet-sync-interval=1s",
         "--node-topology-sync-interval=1s",
         "--only-evict-by-api=true",

@@ -78,7 +78,7 @@ impl Inner {
                 nodes = count;
             }
         };
-        let internal = |error: super::ClusterError| ApiError::internal(error.to_string());
+        let internal = |error: super::ClusterError| ApiError::internal(koord_kit::log::chain(&error));
         self.install_kinds(&mut progress).await.map_err(internal)?;
         *parts = self.start_parts(&mut progress).await.map_err(internal)?;
         Ok(json!({"nodes": nodes}))

@@ -256,7 +256,12 @@ mod tests {
             ephemeral_storage: 100 << 30,
             ..Shape::default()
         };
-        let identity = Identity { name: "web-7", index: 7, address: Ipv4Addr::new(10, 0, 0, 7), kubelet_port: KUBELET_PORT };
+        let identity = Identity {
+            name: "web-7",
+            index: 7,
+            address: Ipv4Addr::new(10, 0, 0, 7),
+            kubelet_port: KUBELET_PORT,
+        };
         let node = node(&shape, &identity, at(0));
         assert_eq!(
             node["metadata"]["labels"],
@@ -287,7 +292,8 @@ mod tests {
     #[test]
     fn a_heartbeat_keeps_what_others_wrote() {
         let shape = Shape::default();
-        let identity = Identity { name: "n", index: 0, address: Ipv4Addr::new(10, 0, 0, 1), kubelet_port: KUBELET_PORT };
+        let identity =
+            Identity { name: "n", index: 0, address: Ipv4Addr::new(10, 0, 0, 1), kubelet_port: KUBELET_PORT };
         let mut node = node(&shape, &identity, at(100));
         node["status"]["allocatable"]["kubernetes.io/batch-cpu"] = json!("9000");
         node["status"]["conditions"][3] = json!({"type": "Ready", "status": "Unknown",

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decide::sketch::{PodSketch, pod};
 use crate::predict::Settings;
+use crate::state::MetricPace;
 use crate::store::{Batch, Key, Limits, Property};
 
 const NOW: i64 = 1_714_550_400_000;
@@ -120,7 +121,11 @@ fn policies() {
         let durations = durations.iter().map(|text| text.parse().unwrap()).collect();
         let node_aggregate_policy = Some(AggregatePolicy { durations });
         let policy = MetricCollectPolicy { node_aggregate_policy, ..MetricCollectPolicy::default() };
-        MetricPolicy::new(Some(&policy), &MetricPace::default()).windows.iter().map(ToString::to_string).collect::<Vec<_>>()
+        MetricPolicy::new(Some(&policy), &MetricPace::default())
+            .windows
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
     };
     assert_eq!(windows(&["1m"]), ["1m0s"]);
     assert_eq!(windows(&[]), ["5m0s", "10m0s", "30m0s"]);

@@ -11,12 +11,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::address::Addresses;
+use super::host::{HostState, Hosts};
 use super::nodes::{Facts, NodeState, Nodes, Owed};
 use super::pods::{Pods, Seen, Work};
 use super::timer::{Beat, Timer, Timers};
 use super::traces::Traces;
 use super::write::{About, Done, Job, PodJob, PodOutcome, Registered, Shared, Warning};
-use super::host::{HostState, Hosts};
 use super::{Command, FleetError, NodeHealth, Options, Timing};
 use crate::nodes::admit::Taken;
 use crate::nodes::lifecycle::{Verdict, chance};
@@ -444,7 +444,8 @@ impl Engine {
             Beat::Sample => self.sample(slot),
             Beat::Report => {
                 if node.host.is_none()
-                    && self.shared.api.registry().find_resource("slo.koordinator.sh", "nodemetrics").is_some() {
+                    && self.shared.api.registry().find_resource("slo.koordinator.sh", "nodemetrics").is_some()
+                {
                     // Its own spec says when the next one is due; see `metric`.
                     return self.reports.push_back(Wish::Report(slot));
                 }

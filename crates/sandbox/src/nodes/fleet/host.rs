@@ -16,8 +16,8 @@ use super::mirror::{Mirror, News};
 use crate::nodes::host::Tenant;
 use crate::nodes::shape::Shape;
 use crate::nodes::usage::{Use, system};
-use crate::server::kubelet::{Kubelet, KubeletKeys};
 use crate::server::Api;
+use crate::server::kubelet::{Kubelet, KubeletKeys};
 
 /// What nodes with an agent of their own need.
 #[derive(Clone)]

@@ -17,10 +17,13 @@ use crate::nodes::host::{CGROUPS, CONTROLLERS, Change, Host, Limit, Tenant, file
 use crate::nodes::shape::Shape;
 use crate::nodes::usage::Use;
 
-/// Between two writes of CPU time. Short beside the second in which agents measure, or what they see would waver.
-const TICK: Duration = Duration::from_millis(100);
-/// So many ticks lie between two looks at the limits, and between two writes of everything else.
-const TICKS_PER_LOOK: u32 = 5;
+/// Between two writes of CPU time: short beside the second in which agents measure, or what they see would waver; longer
+/// where there are many groups, so that a node writes some thousand files a second at most.
+const TICK_MIN: Duration = Duration::from_millis(20);
+const TICK_MAX: Duration = Duration::from_millis(200);
+const TICK_OF_A_GROUP: Duration = Duration::from_micros(500);
+/// Between two looks at the limits, and between two writes of everything else.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Who is on the node, and what its own services use.
 pub(super) struct News {
@@ -111,9 +114,9 @@ impl Tree {
     /// Until nobody tells anything any more.
     fn run(mut self, inbox: &Receiver<News>) {
         let mut last = Instant::now();
-        let mut ticks = 0_u32;
+        let mut looked = last;
         loop {
-            let next = last + TICK;
+            let next = last + self.tick();
             match inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(news) => {
                     let change = self.host.settle(news.tenants, news.system);
@@ -128,15 +131,20 @@ impl Tree {
             let now = Instant::now();
             let nanos = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
             last = now;
-            ticks = ticks.wrapping_add(1);
-            let is_look = ticks.is_multiple_of(TICKS_PER_LOOK);
+            let is_look = now - looked >= LOOK;
             self.host.advance(nanos);
             if is_look {
+                looked = now;
                 self.look();
             }
             let written = self.write(is_look);
             self.told("write the files of a simulated node", written);
         }
+    }
+
+    fn tick(&self) -> Duration {
+        let groups = u32::try_from(self.host.groups().count()).unwrap_or(u32::MAX);
+        TICK_OF_A_GROUP.saturating_mul(groups).clamp(TICK_MIN, TICK_MAX)
     }
 
     fn told(&mut self, what: &str, result: io::Result<()>) {

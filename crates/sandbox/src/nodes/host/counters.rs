@@ -99,5 +99,8 @@ fn numa_stat(memory: i64, nodes: u32) -> String {
     let pages = memory / PAGE / i64::from(nodes);
     let parts: String = (0..nodes).map(|node| format!(" N{node}={pages}")).collect();
     let all = pages * i64::from(nodes);
-    format!("total={all}{parts}\nfile=0{}\nanon={all}{parts}\n", (0..nodes).map(|n| format!(" N{n}=0")).collect::<String>())
+    format!(
+        "total={all}{parts}\nfile=0{}\nanon={all}{parts}\n",
+        (0..nodes).map(|n| format!(" N{n}=0")).collect::<String>()
+    )
 }

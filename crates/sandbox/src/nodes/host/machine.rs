@@ -47,7 +47,9 @@ pub(crate) fn machine(shape: &Shape) -> Vec<File> {
 
 fn cpu_info(cpus: &CpuSet) -> String {
     let one = |cpu: u32| {
-        format!("processor\t: {cpu}\nvendor_id\t: GenuineIntel\nmodel name\t: Koord Sandbox CPU\nflags\t\t: fpu\n\n")
+        format!(
+            "processor\t: {cpu}\nvendor_id\t: GenuineIntel\nmodel name\t: Koord Sandbox CPU\nflags\t\t: fpu\n\n"
+        )
     };
     cpus.iter().map(one).collect()
 }

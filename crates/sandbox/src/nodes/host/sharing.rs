@@ -108,9 +108,8 @@ fn divide(amount: i64, claims: &[(i64, i64)]) -> Vec<i64> {
             let part = i128::from(left) * i128::from(weight) / i128::from(weights.max(1));
             i64::try_from(part).unwrap_or(i64::MAX)
         };
-        let content: Vec<usize> = (0..claims.len())
-            .filter(|i| parts[*i].is_none() && claims[*i].0 <= fair(claims[*i].1))
-            .collect();
+        let content: Vec<usize> =
+            (0..claims.len()).filter(|i| parts[*i].is_none() && claims[*i].0 <= fair(claims[*i].1)).collect();
         if content.is_empty() {
             let rest = |(part, (_, weight)): (Option<i64>, &(i64, i64))| part.unwrap_or(fair(*weight));
             return parts.into_iter().zip(claims).map(rest).collect();
@@ -155,7 +154,11 @@ mod tests {
             path: "be".to_owned(),
             limit: top,
             wants: Use::default(),
-            children: vec![leaf("be/a", 4000, Limit::default()), leaf("be/b", 4000, quota), leaf("be/c", 4000, wide)],
+            children: vec![
+                leaf("be/a", 4000, Limit::default()),
+                leaf("be/b", 4000, quota),
+                leaf("be/c", 4000, wide),
+            ],
         };
         let shares = share(&root, &CpuSet::range(0..=7), 8000);
         let cpu = |path: &str| shares[path].cpu;

