@@ -22,5 +22,6 @@ pub mod usage;
 
 pub use fleet::{
     Agents, Fleet, FleetError, HostNode, Hosts, NodeHealth, NodeRow, Options, Started, Stopped, Timing,
+    clear_hosts,
 };
 pub use shape::{Koordlet, Pool, Shape};

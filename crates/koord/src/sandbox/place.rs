@@ -105,7 +105,7 @@ impl Place {
             Ok(()) => {
                 // What a killed sandbox left behind says nothing about the one to come.
                 let _ = fs::remove_file(self.state());
-                let _ = fs::remove_dir_all(self.nodes());
+                let _ = koord_sandbox::nodes::clear_hosts(&self.nodes());
                 let _ = fs::remove_file(self.kubeconfig());
                 Ok(Some(Held { _lock: lock }))
             }

@@ -29,6 +29,7 @@ mod traces;
 mod write;
 
 pub use host::{Agents, HostNode, Hosts, Started, Stopped};
+pub use mirror::clear_hosts;
 
 /// How a fleet is made and how it behaves.
 #[derive(Clone, Debug, Default)]

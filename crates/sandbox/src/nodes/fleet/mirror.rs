@@ -25,6 +25,34 @@ const TICK_OF_A_GROUP: Duration = Duration::from_micros(500);
 /// Between two looks at the limits, and between two writes of everything else.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Stands in the folder of all nodes, and says that what is in it is ours to remove.
+const MARK: &str = ".koord-sandbox";
+
+/// Removes what a sandbox that was killed left in its folder of nodes.
+pub fn clear_hosts(dir: &Path) -> io::Result<()> {
+    if dir.join(MARK).exists() { fs::remove_dir_all(dir) } else { Ok(()) }
+}
+
+/// Makes the folder of all nodes, or refuses one with files of others.
+fn claim(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    if !dir.join(MARK).exists() && fs::read_dir(dir)?.next().is_some() {
+        let text = format!("{} holds files that are not of a sandbox", dir.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    fs::write(dir.join(MARK), "")
+}
+
+/// The last one out takes the folder of all nodes with it.
+fn leave(dir: &Path) {
+    let is_empty =
+        |mut entries: fs::ReadDir| entries.all(|entry| entry.is_ok_and(|it| it.file_name() == MARK));
+    if fs::read_dir(dir).is_ok_and(is_empty) {
+        let _ = fs::remove_file(dir.join(MARK));
+        let _ = fs::remove_dir(dir);
+    }
+}
+
 /// Who is on the node, and what its own services use.
 pub(super) struct News {
     pub(super) tenants: Vec<Tenant>,
@@ -43,6 +71,7 @@ pub(super) struct Mirror {
 impl Mirror {
     /// Makes the files of a node without pods, in a folder of its own. `authority` signed its kubelet's certificate.
     pub(super) fn start(dir: &Path, shape: &Shape, authority: &str) -> io::Result<Mirror> {
+        dir.parent().map_or(Ok(()), claim)?;
         match fs::remove_dir_all(dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -76,8 +105,7 @@ impl Drop for Mirror {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             tracing::warn!(dir = %self.dir.display(), %error, "files of a simulated node stay");
         }
-        // The last one out takes the folder of all nodes with it.
-        let _ = self.dir.parent().map(fs::remove_dir);
+        self.dir.parent().into_iter().for_each(leave);
     }
 }
 

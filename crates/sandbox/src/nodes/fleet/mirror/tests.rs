@@ -15,7 +15,7 @@ struct Scene {
 
 impl Scene {
     fn new(name: &str) -> Scene {
-        let dir = std::env::temp_dir().join(format!("koord-mirror-{}", std::process::id())).join(name);
+        let dir = std::env::temp_dir().join(format!("koord-mirror-{name}-{}", std::process::id())).join("n");
         let shape = Shape { cores: 8, memory: 16 << 30, ..Shape::default() };
         let mirror = Some(Mirror::start(&dir, &shape, "PEM").unwrap());
         Scene { dir, mirror }
@@ -83,7 +83,21 @@ fn a_node_stands_while_it_lives() {
         assert!(!scene.dir.join(format!("{CGROUPS}/{controller}/{POD}")).exists(), "{controller}");
     }
     scene.mirror = None;
-    assert!(!scene.dir.exists());
+    assert!(!scene.dir.parent().unwrap().exists());
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let folder = std::env::temp_dir().join(format!("koord-mirror-theirs-{}", std::process::id()));
+    fs::create_dir_all(folder.join("n")).unwrap();
+    fs::write(folder.join("n/thesis"), "mine").unwrap();
+    let error = Mirror::start(&folder.join("n"), &Shape::default(), "").unwrap_err().to_string();
+    assert!(error.contains("holds files that are not of a sandbox"), "{error}");
+    clear_hosts(&folder).unwrap();
+    assert_eq!(fs::read_to_string(folder.join("n/thesis")).unwrap(), "mine");
+    fs::write(folder.join(MARK), "").unwrap();
+    clear_hosts(&folder).unwrap();
+    assert!(!folder.exists());
 }
 
 #[test]
