@@ -250,8 +250,10 @@ async fn the_kubelet_answers_those_of_the_cluster() -> Result<()> {
     let address = status.addresses.iter().flatten().find(|it| it.type_ == "InternalIP").map(|it| &it.address);
     ensure!(address.is_some_and(|address| address == "127.0.0.1"), "{address:?}");
     let port = status.daemon_endpoints.and_then(|it| it.kubelet_endpoint).map_or(0, |it| it.port);
-    let known = Config { cluster_url: format!("https://127.0.0.1:{port}").parse()?, ..stage.config.clone() };
-    let stranger = Config { auth_info: kube::config::AuthInfo::default(), ..known.clone() };
+    let mut known = stage.config.clone();
+    known.cluster_url = format!("https://127.0.0.1:{port}").parse()?;
+    let mut stranger = known.clone();
+    stranger.auth_info = kube::config::AuthInfo::default();
     let get = async |config: &Config, path: &str| -> Result<(u16, Value)> {
         let request = http::Request::get(path).body(kube::client::Body::empty())?;
         let answer = Client::try_from(config.clone())?.send(request).await?;
