@@ -265,8 +265,7 @@ mod tests {
         let stop = CancellationToken::new();
         let task = tokio::spawn(run(state.clone(), writer, asks, |_: &Outcome| {}, stop.clone()));
         tokio::time::sleep(Duration::from_secs(3)).await;
-        let mut policy = MetricPolicy::default();
-        policy.report_interval_seconds = 1;
+        let policy = MetricPolicy { report_interval_seconds: 1, ..MetricPolicy::default() };
         state.update(|snapshot| {
             snapshot.synced = Synced { metric: true, ..Synced::default() };
             snapshot.metric_policy = Arc::new(policy);
