@@ -1,5 +1,8 @@
 //! Strategies and hooks on a tree of plain files, with measurements put into the store by hand.
 
+mod core_sched;
+mod pod_resctrl;
+
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
