@@ -52,7 +52,7 @@ fn koordlet_governs_this_host() {
         eprintln!("SKIPPED: this host has no cgroup v1");
         return;
     }
-    let scenes = ["suppress"];
+    let scenes = ["shared-host"];
     let output = Command::new(PROGRAM).arg("scenes").args(scenes).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     all_passed(&scenes, output.status.code().unwrap_or(-1), &text);

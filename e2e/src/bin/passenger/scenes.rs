@@ -22,6 +22,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 pub(crate) async fn play(name: &str) -> Result<()> {
     match name {
         "suppress" => suppress::play().await,
+        "shared-host" => suppress::play_on_shared_host().await,
         "limits" => limits::play().await,
         "evict" => evict::play().await,
         "clock" => clock::play().await,

@@ -16,6 +16,7 @@ fn threshold(policy: &str, percent: i64) -> Value {
         "enable": true, "cpuSuppressPolicy": policy, "cpuSuppressThresholdPercent": percent } })
 }
 
+/// On a machine of our own, where a service that rests leaves CPUs to others.
 pub(super) async fn play() -> Result<()> {
     let mut stage = Stage::new().await?;
     let service = stage.pod(SERVICE).await?;
@@ -23,9 +24,41 @@ pub(super) async fn play() -> Result<()> {
     stage.world.order(threshold("cpuset", 100)).await?;
     stage.start_and_wait(&[]).await?;
     by_cpus(&mut stage, &service, &batch).await?;
+    own_limits(&mut stage, &batch).await?;
     static_manager(&mut stage, &batch).await?;
     by_quota(&mut stage, &service, &batch).await?;
     stage.judge().await
+}
+
+/// On a host that others use as well: what best-effort pods get is the least that the NodeSLO leaves them, so that it does
+/// not matter how busy the host is.
+pub(super) async fn play_on_shared_host() -> Result<()> {
+    let mut stage = Stage::new().await?;
+    stage.pod(SERVICE).await?;
+    let batch = stage.pod(BATCH).await?;
+    let before = stage.tree.picture();
+    let class = stage.tree.class("BestEffort");
+    let half = i64::try_from(std::thread::available_parallelism()?.get())? * 50_000;
+    stage.world.order(threshold("cpuset", 1)).await?;
+    stage.start_and_wait(&[]).await?;
+    own_limits(&mut stage, &batch).await?;
+    static_manager(&mut stage, &batch).await?;
+
+    stage.world.order(json!({ "resourceUsedThresholdWithBE": { "cpuSuppressThresholdPercent": 1,
+        "cpuSuppressMinPercent": 50 } })).await?;
+    stage
+        .until("half of the host is left, and pods have no quota of their own", async |stage| {
+            let own = [stage.tree.quota_us(&batch.group)?, stage.tree.quota_us(&batch.container)?];
+            Ok(stage.tree.quota_us(&class)? == Some(half) && own == [None, None])
+        })
+        .await?;
+    stage.world.order(json!({ "resourceUsedThresholdWithBE": { "cpuSuppressMinPercent": null } })).await?;
+    is_throttled(&mut stage, &batch).await?;
+    other_policy(&mut stage, &batch).await?;
+    stage.judge_and_kill().await?;
+    stage.clean_up()?;
+    ensure!(stage.tree.picture() == before, "clean-up left something behind");
+    Ok(())
 }
 
 /// All CPUs but what is used; at least two.
@@ -60,7 +93,11 @@ async fn by_cpus(stage: &mut Stage, service: &Actor, batch: &Actor) -> Result<()
             })
             .await?;
     }
-    // What stands between the two policies: limits of the pod itself.
+    Ok(())
+}
+
+/// What a best-effort pod asks for, as the kernel has it.
+async fn own_limits(stage: &mut Stage, batch: &Actor) -> Result<()> {
     stage
         .until("a best-effort pod has its own limits", async |stage| {
             let quotas = [stage.tree.quota_us(&batch.group)?, stage.tree.quota_us(&batch.container)?];
@@ -122,32 +159,41 @@ async fn by_quota(stage: &mut Stage, service: &Actor, batch: &Actor) -> Result<(
             Ok(stage.tree.quota_us(&class)?.is_some_and(|quota| quota > 2000) && own == [None, None])
         })
         .await?;
-    let worker = stage.tree.spawn(&batch.container, Command::new("sh").args(["-c", BUSY]))?;
     let burners = burn(stage, service, 2)?;
-    stage
-        .until("the quota is the least while the service works", async |stage| {
-            Ok(stage.tree.quota_us(&class)? == Some(2000))
-        })
-        .await?;
-    let before = stage.tree.throttled(&class)?;
-    stage
-        .until("a best-effort process has to wait", async |stage| {
-            Ok(stage.tree.throttled(&class)? > before + 5)
-        })
-        .await?;
+    is_throttled(stage, batch).await?;
     burners.into_iter().try_for_each(|id| stage.tree.kill(id))?;
     stage
         .until("the quota grows when the service rests", async |stage| {
             Ok(stage.tree.quota_us(&class)?.is_some_and(|quota| quota > 20_000))
         })
         .await?;
+    other_policy(stage, batch).await
+}
+
+/// The quota is the least, and the kernel makes a process wait for it.
+async fn is_throttled(stage: &mut Stage, batch: &Actor) -> Result<()> {
+    let class = stage.tree.class("BestEffort");
+    stage
+        .until("the quota is the least", async |stage| Ok(stage.tree.quota_us(&class)? == Some(2000)))
+        .await?;
+    let worker = stage.tree.spawn(&batch.container, Command::new("sh").args(["-c", BUSY]))?;
+    let before = stage.tree.throttled(&class)?;
+    stage
+        .until("a best-effort process has to wait", async |stage| {
+            Ok(stage.tree.throttled(&class)? > before + 5)
+        })
+        .await?;
+    stage.tree.kill(worker)
+}
+
+async fn other_policy(stage: &mut Stage, batch: &Actor) -> Result<()> {
+    let class = stage.tree.class("BestEffort");
     stage.world.order(threshold("cpuset", 100)).await?;
     stage
         .until("the other policy takes the quota off, and pods have theirs again", async |stage| {
             Ok(stage.tree.quota_us(&class)?.is_none() && stage.tree.quota_us(&batch.container)? == Some(200_000))
         })
         .await?;
-    stage.tree.kill(worker)?;
     ensure!(allowed_cpus(batch.process)?.len() >= 2, "the process lost its CPUs");
     Ok(())
 }
