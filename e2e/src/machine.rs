@@ -19,7 +19,7 @@ pub use kernel::MODULES;
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Long enough for a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 /// What the machine is, in the words of `crates/linux/tests/real_node.rs`.
 const SHAPE: &str = "cpus=4 cores=2 sockets=2 nodes=2";
 /// Before the exit status of the program, on a line of its own.

@@ -53,6 +53,7 @@ fn play(words: &[OsString]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     for word in words {
         let name = word.to_string_lossy();
+        println!("scene {name}: begins");
         let started = Instant::now();
         runtime.block_on(async {
             let scene = scenes::play(&name);

@@ -55,7 +55,10 @@ pub(crate) struct Running {
 
 impl World {
     pub(crate) async fn new() -> Result<World> {
-        let cluster = Cluster::start(Options::default(), &mut |_| {}).await?;
+        println!("an API server starts");
+        // Nothing here needs controllers, and an emulated machine is slow.
+        let options = Options { with_controllers: false, ..Options::default() };
+        let cluster = Cluster::start(options, &mut |step| println!("{step:?}")).await?;
         let kubeconfig = Kubeconfig::from_yaml(cluster.kubeconfig())?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
@@ -64,6 +67,7 @@ impl World {
         let world = World { cluster, client, kubelet, stop: CancellationToken::new() };
         let port = world.serve_kubelet().await?;
         world.make_objects(port).await?;
+        println!("it knows the node");
         Ok(world)
     }
 

@@ -204,8 +204,13 @@ impl Tree {
         Ok(fs::read_to_string(&path).with_context(|| path.display().to_string())?.trim().to_owned())
     }
 
+    /// The CPUs of a group; those of the next one above that has any, where it has none of its own.
     pub(crate) fn cpus(&self, group: &str) -> Result<CpuSet> {
-        Ok(self.read(group, "cpuset", ["cpuset.cpus", "cpuset.cpus"])?.parse()?)
+        let own = self.read(group, "cpuset", ["cpuset.cpus", "cpuset.cpus"]).unwrap_or_default();
+        if !own.is_empty() {
+            return Ok(own.parse()?);
+        }
+        Ok(self.read(group, "cpuset", ["cpuset.cpus", "cpuset.cpus.effective"])?.parse()?)
     }
 
     /// None is no limit.

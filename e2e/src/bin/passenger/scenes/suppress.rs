@@ -3,7 +3,6 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use koord_api::cpuset::CpuSet;
 use serde_json::{Value, json};
 
 use super::{BATCH, SERVICE};
@@ -63,7 +62,7 @@ pub(super) async fn play_on_shared_host() -> Result<()> {
 
 /// All CPUs but what is used; at least two.
 async fn by_cpus(stage: &mut Stage, service: &Actor, batch: &Actor) -> Result<()> {
-    let all = stage.tree.cpus("")?.len().max(std::thread::available_parallelism()?.get());
+    let all = stage.tree.cpus("")?.len();
     let class = stage.tree.class("BestEffort");
     let groups = [class.clone(), batch.group.clone(), batch.container.clone()];
     let have = |stage: &Stage| -> Result<Vec<usize>> {
@@ -118,9 +117,7 @@ fn burn(stage: &mut Stage, service: &Actor, count: usize) -> Result<Vec<u32>> {
 async fn static_manager(stage: &mut Stage, batch: &Actor) -> Result<()> {
     stage.world.configure(json!({ "cpuManagerPolicy": "static", "reservedSystemCPUs": "0" }));
     stage.world.order(threshold("cpuset", 1)).await?;
-    let every: CpuSet = stage.tree.cpus("").unwrap_or_default();
-    let every =
-        if every.is_empty() { crate::stage::text("/sys/devices/system/cpu/online")?.parse()? } else { every };
+    let every = stage.tree.cpus("")?;
     let class = stage.tree.class("BestEffort");
     // kubelet's configuration is asked for once in a while; a new run asks at once.
     stage.judge_and_kill().await?;
