@@ -266,15 +266,15 @@ impl Executor {
             plan.done(result.is_ok());
             outcomes[*at] = match result {
                 Ok(()) => Outcome::Written,
-                Err(error) if is_idle_group(&updates[*at], path, &error) => Outcome::Ignored(error),
+                Err(error) if is_pointless(&updates[*at], path, &error) => Outcome::Ignored(error),
                 Err(error) => refused(error),
             };
         }
         let mut any_failed = false;
         for (index, (at, ..)) in places.iter().enumerate() {
-            // What an idle group refuses is not tried again every second.
-            let is_idle = matches!(outcomes[*at], Outcome::Ignored(Error::Write { .. }));
-            if plan.item(index).is_settled() || is_idle {
+            // What the kernel has no use for is not tried again every second.
+            let is_pointless = matches!(outcomes[*at], Outcome::Ignored(Error::Write { .. }));
+            if plan.item(index).is_settled() || is_pointless {
                 self.cache.remember(now, &updates[*at]);
             } else {
                 any_failed |= matches!(outcomes[*at], Outcome::Failed(_));
@@ -302,14 +302,18 @@ fn refused(error: Error) -> Outcome {
     if error.is_ignorable() { Outcome::Ignored(error) } else { Outcome::Failed(error) }
 }
 
-/// The kernel refuses weights of a group that is idle as a whole.
-fn is_idle_group(update: &Update, path: &Path, error: &Error) -> bool {
-    let is_weight = matches!(update.target, Target::Cgroup { resource: Resource::CpuShares, .. });
-    let is_refused =
-        matches!(error, Error::Write { source, .. } if source.kind() == io::ErrorKind::InvalidInput);
-    is_weight
-        && is_refused
-        && text::read(&path.with_file_name("cpu.idle")).is_ok_and(|idle| idle.trim() == "1")
+/// The kernel refuses weights of a group that is idle as a whole, and of a disk that has no cost control.
+fn is_pointless(update: &Update, path: &Path, error: &Error) -> bool {
+    let (Target::Cgroup { resource, .. }, Error::Write { source, .. }) = (&update.target, error) else {
+        return false;
+    };
+    match (resource, source.kind()) {
+        (Resource::CpuShares, io::ErrorKind::InvalidInput) => {
+            text::read(&path.with_file_name("cpu.idle")).is_ok_and(|idle| idle.trim() == "1")
+        }
+        (Resource::IoWeight, io::ErrorKind::Unsupported) => true,
+        _ => false,
+    }
 }
 
 /// For each update, whether no later one is about the same thing.

@@ -103,6 +103,10 @@ pub(crate) fn is_same(resource: Resource, value: &str, content: &str) -> bool {
         ["0"] => current.is_none(),
         // Where nothing is said, io.max has no limit.
         [word] if limit_key(resource).is_some() && word.ends_with("=max") && current.is_none() => true,
+        // v2 tells first what holds for every disk that has no line.
+        [weight] if resource == Resource::IoWeight && current.is_none() => {
+            content.lines().any(|line| line.strip_prefix("default ") == Some(weight))
+        }
         // Differs: upstream compares whole lines, which the kernel prints otherwise (`rpct=95.00`, and more keys).
         words => current.is_some_and(|current| words.iter().all(|word| says(&current, word))),
     }

@@ -59,8 +59,8 @@ impl Tree {
                 tree.inherit(controller, &own)?;
                 std::os::unix::fs::symlink(&own, tree.root.join(controller))?;
             }
-        } else if kind == Kind::V2 {
-            // The other driver's directory, which the machine comes with, would be taken for kubelet's.
+        } else if kind == Kind::V2 && host.join("kubepods").exists() {
+            // The other driver's directory, which the machine comes with.
             fs::remove_dir(host.join("kubepods"))?;
         }
         for group in tree.classes() {
