@@ -127,7 +127,9 @@ impl Machine {
         };
         let output = text(&console)?;
         let mut ends = output.lines().rev().filter_map(|line| line.trim().strip_prefix(END_MARK));
-        let Some(end) = ends.next().and_then(|end| end.trim().parse().ok()) else {
+        // The kernel may speak in the middle of the line.
+        let digits = |end: &str| -> String { end.trim().chars().take_while(char::is_ascii_digit).collect() };
+        let Some(end) = ends.next().and_then(|end| digits(end).parse().ok()) else {
             bail!("the machine ended ({status}) before the program did:\n{output}");
         };
         Ok(Outcome { status: end, output })
@@ -142,10 +144,7 @@ impl Machine {
         qemu.args(["-cpu", "max,vendor=GenuineIntel", "-smp", "4,sockets=2,cores=1,threads=2"]);
         qemu.args(["-m", &format!("{memory_mib}M")]);
         for (node, cpus) in [(0, "0-1"), (1, "2-3")] {
-            qemu.args([
-                "-object",
-                &format!("memory-backend-ram,id=memory{node},size={}M", memory_mib / 2),
-            ]);
+            qemu.args(["-object", &format!("memory-backend-ram,id=memory{node},size={}M", memory_mib / 2)]);
             qemu.args(["-numa", &format!("node,nodeid={node},cpus={cpus},memdev=memory{node}")]);
         }
         qemu.args(["-serial", "stdio", "-append", "console=ttyS0 quiet panic=-1 psi=1"]);
@@ -167,7 +166,8 @@ impl Machine {
         let mut programs = vec![trip.program.to_owned()];
         for name in PROGRAMS.iter().chain(trip.programs) {
             let path = kernel::which(name)?;
-            archive.file(&format!("bin/{name}"), &fs::read(&path).with_context(|| path.display().to_string())?);
+            archive
+                .file(&format!("bin/{name}"), &fs::read(&path).with_context(|| path.display().to_string())?);
             programs.push(path);
         }
         programs.extend(trip.files.iter().cloned());
@@ -201,7 +201,9 @@ fn init(arguments: &str, groups: Groups) -> String {
     let groups = match groups {
         Groups::V1 => {
             let mount = |name: &&str| {
-                format!("mkdir /sys/fs/cgroup/{name}\nmount -t cgroup -o {name} cgroup /sys/fs/cgroup/{name}\n")
+                format!(
+                    "mkdir /sys/fs/cgroup/{name}\nmount -t cgroup -o {name} cgroup /sys/fs/cgroup/{name}\n"
+                )
             };
             let mounts: String = CONTROLLERS_V1.iter().map(mount).collect();
             format!("mount -t tmpfs tmpfs /sys/fs/cgroup\n{mounts}")

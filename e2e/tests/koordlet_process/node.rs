@@ -170,7 +170,10 @@ pub(crate) async fn objects(client: &Client) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn until<F: Future<Output = Result<bool>>>(what: &str, mut is_so: impl FnMut() -> F) -> Result<()> {
+pub(crate) async fn until<F: Future<Output = Result<bool>>>(
+    what: &str,
+    mut is_so: impl FnMut() -> F,
+) -> Result<()> {
     let asked = tokio::time::Instant::now();
     while !is_so().await? {
         if asked.elapsed() > PATIENCE {

@@ -28,7 +28,8 @@ async fn a_node_that_nobody_knows_is_waited_for() -> Result<()> {
     .await?;
     ensure!(tree.best_effort_cpus("")? == 8, "something was done to a node that nobody knows");
     objects(&client).await?;
-    until("best-effort pods are suppressed", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 6) }).await?;
+    until("best-effort pods are suppressed", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 6) })
+        .await?;
     stop(running).await?;
     end.cancel();
     cluster.stop().await;
@@ -55,7 +56,8 @@ async fn kubelet_goes_away_and_pods_are_not_measured() -> Result<()> {
 
     let known = vec![pod("batch", "BE", "BestEffort", "2b"), pod("ghost", "LS", "Burstable", "9c")];
     tell(&pods, Some(known.clone()));
-    until("best-effort pods are suppressed", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 6) }).await?;
+    until("best-effort pods are suppressed", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 6) })
+        .await?;
     tell(&pods, None);
     // A group that comes while kubelet is away is governed when it is back.
     tree.group("kubepods/besteffort/podbatch/7d")?;

@@ -218,9 +218,7 @@ impl CoreSched {
         match step {
             Step::Nothing | Step::Refresh { .. } => Outcome::default(),
             Step::Assign { from, pids, .. } => Outcome { cookie: None, failed: assign(*from, pids) },
-            Step::Clear { pids } => {
-                Outcome { cookie: None, failed: failed(pids, self.cookies.clear(pids)) }
-            }
+            Step::Clear { pids } => Outcome { cookie: None, failed: failed(pids, self.cookies.clear(pids)) },
             Step::Create { first, others, .. } => {
                 let made = self.cookies.create(*first).and_then(|()| self.cookies.cookie(*first));
                 let Ok(cookie) = made else { return Outcome::default() };

@@ -256,7 +256,10 @@ fn inherited_sets_and_lines_of_disks_are_given_back() {
     world.apply(Batch::Each(vec![limit(0, "0")]));
     world.restart();
     // A plain file holds one write only: what a kernel would hold is put there by hand.
-    world.put(&file("io.max"), "8:16 rbps=9 wbps=max riops=max wiops=max\n8:0 rbps=7 wbps=max riops=max wiops=max\n");
+    world.put(
+        &file("io.max"),
+        "8:16 rbps=9 wbps=max riops=max wiops=max\n8:0 rbps=7 wbps=max riops=max wiops=max\n",
+    );
     let report = world.applier.give_back(Instant::now(), |_| true);
     assert_eq!(report, Report { written: 2, failed: 0 });
     assert_eq!(world.get(&file("cpuset.cpus")), "");

@@ -161,8 +161,7 @@ impl Undo {
 impl Key {
     /// A value of a file with a line for each disk begins with the disk.
     fn new(target: Target, value: &str) -> Key {
-        let is_per_device =
-            matches!(&target, Target::Cgroup { resource, .. } if resource.is_per_device());
+        let is_per_device = matches!(&target, Target::Cgroup { resource, .. } if resource.is_per_device());
         let device = value.split(' ').next().filter(|_| is_per_device).and_then(|word| word.parse().ok());
         Key { target, device }
     }

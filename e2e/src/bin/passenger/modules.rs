@@ -14,7 +14,10 @@ pub(crate) fn load(name: &str, parameters: &CStr) -> Result<()> {
     }
 }
 
-/// Loads all of them, in the order that they need each other.
-pub(crate) fn load_all() -> Result<()> {
-    koord_e2e::machine::MODULES.iter().filter(|name| **name != "brd").try_for_each(|name| load(name, c""))
+/// Loads those of networks, in the order that they need each other.
+pub(crate) fn load_networks() -> Result<()> {
+    for name in koord_e2e::machine::MODULES.iter().filter(|name| **name != "brd") {
+        load(name, if *name == "dummy" { c"numdummies=0" } else { c"" })?;
+    }
+    Ok(())
 }

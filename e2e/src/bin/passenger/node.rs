@@ -113,7 +113,8 @@ impl World {
             "daemonEndpoints": { "kubeletEndpoint": { "Port": kubelet } } } });
         nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(&status)).await?;
         let slos: Api<NodeSLO> = Api::all(self.client.clone());
-        let slo = serde_json::from_value(json!({ "apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeSLO",
+        let slo =
+            serde_json::from_value(json!({ "apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeSLO",
             "metadata": { "name": NODE }, "spec": {} }))?;
         slos.create(&PostParams::default(), &slo).await?;
         Ok(())
@@ -173,7 +174,8 @@ impl World {
     pub(crate) async fn reasons(&self, pod: &str) -> Result<Vec<String>> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let events = events.list(&ListParams::default()).await?;
-        let about = events.items.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(pod));
+        let about =
+            events.items.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(pod));
         Ok(about.filter_map(|event| event.reason).collect())
     }
 }

@@ -19,7 +19,8 @@ pub(crate) fn check(first: &[(PathBuf, String)], log: &str) -> Result<()> {
         if line["msg"] != "write" {
             continue;
         }
-        let field = |name: &str| line[name].as_str().with_context(|| format!("a write without {name}: {line}"));
+        let field =
+            |name: &str| line[name].as_str().with_context(|| format!("a write without {name}: {line}"));
         let (path, value) = (PathBuf::from(field("path")?), field("value")?.trim().to_owned());
         ensure!(line["error"].is_null() || field("error")?.is_empty(), "a write was refused: {line}");
         files.insert(path.clone(), value);

@@ -180,8 +180,12 @@ impl Stage {
                 bail!("{what}: koordlet ended: {status}\n{}", self.tail());
             }
             if asked.elapsed() > PATIENCE {
-                let picture: Vec<String> =
-                    self.tree.picture().iter().map(|(path, text)| format!("{}: {text}", path.display())).collect();
+                let picture: Vec<String> = self
+                    .tree
+                    .picture()
+                    .iter()
+                    .map(|(path, text)| format!("{}: {text}", path.display()))
+                    .collect();
                 bail!("{what}: not within {} s\n{}\n{}", PATIENCE.as_secs(), picture.join("\n"), self.tail());
             }
             tokio::time::sleep(LOOK_EVERY).await;

@@ -46,8 +46,7 @@ impl Tree {
     pub(crate) fn new(dir: &Path, is_machine_ours: bool) -> Result<Tree> {
         let host = Path::new("/sys/fs/cgroup");
         let kind = if host.join("cgroup.controllers").exists() { Kind::V2 } else { Kind::V1 };
-        let mut tree =
-            Tree { kind, root: host.to_owned(), made: Vec::new(), processes: Vec::new() };
+        let mut tree = Tree { kind, root: host.to_owned(), made: Vec::new(), processes: Vec::new() };
         if !is_machine_ours {
             ensure!(kind == Kind::V1, "only cgroup v1 can be shared with others here");
             tree.root = dir.join("cgroup");
@@ -145,7 +144,12 @@ impl Tree {
     }
 
     /// What the kernel must take from a runtime that starts a container: a group, its CPUs, a process in it.
-    pub(crate) fn start_container(&mut self, group: &str, cpus: Option<&CpuSet>, command: &str) -> Result<u32> {
+    pub(crate) fn start_container(
+        &mut self,
+        group: &str,
+        cpus: Option<&CpuSet>,
+        command: &str,
+    ) -> Result<u32> {
         self.make(group)?;
         if let Some(cpus) = cpus {
             fs::write(self.path("cpuset", group).join("cpuset.cpus"), cpus.to_string())

@@ -7,7 +7,8 @@ use super::*;
 
 const BANDWIDTH: &str =
     r#"{"mb":{"schemata":{"percent":50},"schemataPerCache":[{"cacheID":1,"percent":20}]}}"#;
-const CACHE: &str = r#"{"llc":{"schemata":{"range":[0,50]},"schemataPerCache":[{"cacheID":1,"range":[0,25]}]}}"#;
+const CACHE: &str =
+    r#"{"llc":{"schemata":{"range":[0,50]},"schemataPerCache":[{"cacheID":1,"range":[0,25]}]}}"#;
 
 impl World {
     fn put_host(&self, path: &str, content: &str) {
@@ -39,8 +40,7 @@ fn with_annotation(name: &str, annotation: &str) -> Pod {
 #[test]
 fn pods_have_their_own_shares() {
     let pods = vec![best_effort("batch"), with_annotation("cache", CACHE), with_annotation("web", BANDWIDTH)];
-    let mut world =
-        World::new(Version::V1, "-feature-gates=Resctrl=true,RdtResctrl=false", json!({}), pods);
+    let mut world = World::new(Version::V1, "-feature-gates=Resctrl=true,RdtResctrl=false", json!({}), pods);
     let both = "MB:0=100;1=100\nL3:0=fff;1=fff\n";
     world.put_host("proc/cpuinfo", "vendor_id\t: GenuineIntel\nflags\t: fpu cat_l3 mba\n");
     world.put_host("sys/fs/resctrl/info/L3/cbm_mask", "fff\n");

@@ -19,7 +19,9 @@ pub(super) async fn play() -> Result<()> {
     let batch = stage.pod(BATCH).await?;
     stage
         .world
-        .order(json!({ "resourceUsedThresholdWithBE": { "enable": true, "cpuSuppressThresholdPercent": 100 } }))
+        .order(
+            json!({ "resourceUsedThresholdWithBE": { "enable": true, "cpuSuppressThresholdPercent": 100 } }),
+        )
         .await?;
     stage.start_and_wait(&[]).await?;
     let has = async |stage: &mut Stage, is_wanted: fn(usize) -> bool| {
@@ -33,7 +35,9 @@ pub(super) async fn play() -> Result<()> {
         let burners: Vec<u32> = (0..3)
             .map(|_| stage.tree.spawn(&service.container, Command::new("sh").args(["-c", BUSY])))
             .collect::<Result<_>>()?;
-        stage.until("it works after a jump of the clock", async |stage| has(stage, |count| count == 2).await).await?;
+        stage
+            .until("it works after a jump of the clock", async |stage| has(stage, |count| count == 2).await)
+            .await?;
         burners.into_iter().try_for_each(|id| stage.tree.kill(id))?;
     }
     let mut now = clock_gettime(ClockId::Realtime);

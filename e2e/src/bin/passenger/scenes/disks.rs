@@ -30,7 +30,8 @@ pub(super) async fn play() -> Result<()> {
     let on = "-feature-gates=BlkIOReconcile=true,AuditEvents=true";
     for end in ["clean-up", "gate"] {
         stage.start_and_wait(&[on]).await?;
-        let is_limited = async |stage: &mut Stage| limits_of(stage, &number).map(|limits| limits == "100 1048576");
+        let is_limited =
+            async |stage: &mut Stage| limits_of(stage, &number).map(|limits| limits == "100 1048576");
         stage.until("the disk is limited", is_limited).await?;
         stage.judge_and_kill().await?;
         ensure!(stage.tree.picture() != before, "nothing was changed");

@@ -28,8 +28,8 @@ pub(super) async fn play() -> Result<()> {
     let small = stage.pod(BATCH).await?;
     stage.start_and_wait(&[]).await?;
     for_memory(&mut stage).await?;
-    for_cpu(&mut stage).await?;
     ensure!(stage.world.pods().get_opt(&small.pod.name).await?.is_some(), "another pod went");
+    for_cpu(&mut stage).await?;
     stage.judge().await
 }
 
@@ -50,8 +50,10 @@ async fn for_memory(stage: &mut Stage) -> Result<()> {
     let percent = (total - free) * 100 / total - 2;
     stage
         .world
-        .order(json!({ "resourceUsedThresholdWithBE": { "enable": true, "memoryEvictThresholdPercent": percent,
-            "memoryEvictLowerPercent": percent - 1, "cpuSuppressThresholdPercent": 100 } }))
+        .order(
+            json!({ "resourceUsedThresholdWithBE": { "enable": true, "memoryEvictThresholdPercent": percent,
+            "memoryEvictLowerPercent": percent - 1, "cpuSuppressThresholdPercent": 100 } }),
+        )
         .await?;
     gone(stage, &hog).await?;
     let off = json!({ "resourceUsedThresholdWithBE": { "memoryEvictThresholdPercent": 99, "memoryEvictLowerPercent": 98 } });
@@ -87,11 +89,14 @@ async fn gone(stage: &mut Stage, actor: &Actor) -> Result<()> {
     let line = metrics.lines().find(|line| {
         line.starts_with("koordlet_pod_eviction_detail") && line.contains(&format!("pod_name=\"{name}\""))
     });
-    ensure!(line.is_some_and(|line| line.ends_with(" 1") || line.ends_with(" 1.0")), "no metric of {name}: {line:?}");
+    ensure!(
+        line.is_some_and(|line| line.ends_with(" 1") || line.ends_with(" 1.0")),
+        "no metric of {name}: {line:?}"
+    );
     stage
         .until("a record tells of it", async |stage| {
             let records = stage.page("/events?size=200").await?;
-            Ok(records.contains(&format!("\"name\":\"{name}\"")) && records.contains("\"reason\":\"evictPod"))
+            Ok(records.contains(&format!("\"name\":\"{name}\",\"reason\":\"evicted\"")))
         })
         .await
 }

@@ -30,7 +30,8 @@ pub(super) async fn play() -> Result<()> {
         };
         std::fs::write(stage.tree.path("cpu", group).join(file), quota)?;
     }
-    let memory = json!({ "enable": true, "minLimitPercent": 50, "lowLimitPercent": 75, "throttlingPercent": 50 });
+    let memory =
+        json!({ "enable": true, "minLimitPercent": 50, "lowLimitPercent": 75, "throttlingPercent": 50 });
     stage
         .world
         .order(json!({
@@ -48,13 +49,15 @@ pub(super) async fn play() -> Result<()> {
                 let top = stage.tree.class("Guaranteed");
                 let class = stage.tree.class("Burstable");
                 for group in [&top, &class, &limited.group, &limited.container] {
-                    let protected = [number(stage, group, "memory.min")?, number(stage, group, "memory.low")?];
+                    let protected =
+                        [number(stage, group, "memory.min")?, number(stage, group, "memory.low")?];
                     if protected != [32 * MIB, 48 * MIB] {
                         return Ok(false);
                     }
                 }
                 // Half way between what is requested and the limit.
-                Ok(stage.tree.read(&limited.container, "memory", ["", "memory.high"])? == (96 * MIB).to_string())
+                Ok(stage.tree.read(&limited.container, "memory", ["", "memory.high"])?
+                    == (96 * MIB).to_string())
             })
             .await?;
     }
@@ -78,7 +81,9 @@ pub(super) async fn play() -> Result<()> {
     stage.tree.kill(worker)?;
     stage
         .world
-        .order(json!({ "cpuBurstStrategy": { "policy": "none" }, "resourceQOSStrategy": { "lsClass": null } }))
+        .order(
+            json!({ "cpuBurstStrategy": { "policy": "none" }, "resourceQOSStrategy": { "lsClass": null } }),
+        )
         .await?;
     stage
         .until("limits are what they were", async |stage| {

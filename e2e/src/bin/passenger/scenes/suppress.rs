@@ -43,8 +43,11 @@ pub(super) async fn play_on_shared_host() -> Result<()> {
     own_limits(&mut stage, &batch).await?;
     static_manager(&mut stage, &batch).await?;
 
-    stage.world.order(json!({ "resourceUsedThresholdWithBE": { "cpuSuppressThresholdPercent": 1,
-        "cpuSuppressMinPercent": 50 } })).await?;
+    stage
+        .world
+        .order(json!({ "resourceUsedThresholdWithBE": { "cpuSuppressThresholdPercent": 1,
+        "cpuSuppressMinPercent": 50 } }))
+        .await?;
     stage
         .until("half of the host is left, and pods have no quota of their own", async |stage| {
             let own = [stage.tree.quota_us(&batch.group)?, stage.tree.quota_us(&batch.container)?];
@@ -100,7 +103,8 @@ async fn own_limits(stage: &mut Stage, batch: &Actor) -> Result<()> {
     stage
         .until("a best-effort pod has its own limits", async |stage| {
             let quotas = [stage.tree.quota_us(&batch.group)?, stage.tree.quota_us(&batch.container)?];
-            let memory = stage.tree.read(&batch.container, "memory", ["memory.limit_in_bytes", "memory.max"])?;
+            let memory =
+                stage.tree.read(&batch.container, "memory", ["memory.limit_in_bytes", "memory.max"])?;
             let shares = stage.tree.read(&batch.container, "cpu", ["cpu.shares", "cpu.weight"])?;
             let want = if stage.tree.kind == Kind::V1 { "1024" } else { "39" };
             Ok(quotas == [Some(200_000); 2] && memory == "268435456" && shares == want)
@@ -188,7 +192,8 @@ async fn other_policy(stage: &mut Stage, batch: &Actor) -> Result<()> {
     stage.world.order(threshold("cpuset", 100)).await?;
     stage
         .until("the other policy takes the quota off, and pods have theirs again", async |stage| {
-            Ok(stage.tree.quota_us(&class)?.is_none() && stage.tree.quota_us(&batch.container)? == Some(200_000))
+            Ok(stage.tree.quota_us(&class)?.is_none()
+                && stage.tree.quota_us(&batch.container)? == Some(200_000))
         })
         .await?;
     ensure!(allowed_cpus(batch.process)?.len() >= 2, "the process lost its CPUs");

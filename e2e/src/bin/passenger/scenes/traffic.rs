@@ -19,7 +19,7 @@ fn shaped(policy: &str) -> Value {
 }
 
 pub(super) async fn play() -> Result<()> {
-    modules::load_all()?;
+    modules::load_networks()?;
     for line in [
         "link add dummy0 type dummy",
         "address add 10.1.0.2/24 dev dummy0",
@@ -71,13 +71,16 @@ fn kernel() -> Result<Traffic> {
 
 /// Spec: koordlet-enforce 15.9.
 fn is_shaped(traffic: &Traffic) -> bool {
-    let has = |text: &str, parts: &[&str]| text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+    let has =
+        |text: &str, parts: &[&str]| text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
     let is_done = has(&traffic.qdiscs, &["qdisc htb 1: root"])
         && has(&traffic.classes, &["class htb 1:1 root", "rate 80Mbit", "ceil 80Mbit"])
         && has(&traffic.classes, &["class htb 1:2 parent 1:1", "prio 1", "rate 24Mbit", "ceil 80Mbit"])
         && has(&traffic.classes, &["class htb 1:3 parent 1:1", "prio 2", "rate 40Mbit", "ceil 80Mbit"])
         && has(&traffic.classes, &["class htb 1:4 parent 1:1", "prio 3", "rate 16Mbit", "ceil 40Mbit"])
-        && ["0x2", "0x3", "0x4"].iter().all(|handle| has(&traffic.filters, &["cgroup", &format!("handle {handle}")]))
+        && ["0x2", "0x3", "0x4"]
+            .iter()
+            .all(|handle| has(&traffic.filters, &["cgroup", &format!("handle {handle}")]))
         && ["system_class", "ls_class", "be_class"].iter().all(|set| has(&traffic.sets, &[set]))
         && has(&traffic.rules, &["--match-set ls_class src", "CLASSIFY --set-class 0001:0003"]);
     if !is_done {
