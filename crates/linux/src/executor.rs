@@ -41,7 +41,8 @@ pub enum Target {
     },
 }
 
-/// The value of a CPU set of v2 that is its parent's, whatever that is.
+/// The value of a CPU set of v2 that is its parent's, whatever that is. Where the kernel does not take it, because the
+/// group has processes, the CPUs that the parent has now are written.
 pub const INHERITED: &str = "\n";
 
 /// A value that a file should hold.
@@ -261,7 +262,12 @@ impl Executor {
         while let Some(step) = plan.next_step() {
             let (at, path, is_inherited) = &mut places[step.item];
             let before = if *is_inherited { INHERITED } else { &plan.item(step.item).current };
-            let result = self.write(&updates[*at], path, before, &step.value);
+            let mut result = self.write(&updates[*at], path, before, &step.value);
+            if step.value == INHERITED && matches!(&result, Err(error) if is_populated(error)) {
+                // The parent's turn was before, so its CPUs are as many as they will be.
+                let cpus = parents_cpus(path);
+                result = cpus.and_then(|cpus| self.write(&updates[*at], path, before, &cpus));
+            }
             *is_inherited &= result.is_err();
             plan.done(result.is_ok());
             outcomes[*at] = match result {
@@ -300,6 +306,17 @@ impl Executor {
 
 fn refused(error: Error) -> Outcome {
     if error.is_ignorable() { Outcome::Ignored(error) } else { Outcome::Failed(error) }
+}
+
+/// Kernels refuse to take the CPUs of a group away that has processes, though it would have its parent's then.
+fn is_populated(error: &Error) -> bool {
+    matches!(error, Error::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+}
+
+/// What a set amounts to that is its parent's.
+fn parents_cpus(path: &Path) -> Result<String, Error> {
+    let parent = path.parent().and_then(Path::parent).unwrap_or(path);
+    Ok(text::read(&parent.join("cpuset.cpus.effective"))?.trim().to_owned())
 }
 
 /// The kernel refuses weights of a group that is idle as a whole, and of a disk that has no cost control.
