@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use koord_e2e::machine::{Machine, Trip};
+use koord_e2e::machine::{Groups, Machine, Trip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_passenger");
 /// Where Debian has what iptables loads.
@@ -26,7 +26,7 @@ fn all_passed(scenes: &[&str], status: i32, output: &str) {
 }
 
 /// Plays scenes in a machine of their own; those of `KOORD_SCENES` alone, for whoever works on one of them.
-fn play(scenes: &[&str]) {
+fn play(cgroups: Groups, scenes: &[&str]) {
     let chosen = std::env::var("KOORD_SCENES").unwrap_or_default();
     let is_chosen = |scene: &&&str| chosen.is_empty() || chosen.split(',').any(|chosen| chosen == **scene);
     let scenes: Vec<&str> = scenes.iter().filter(is_chosen).copied().collect();
@@ -45,6 +45,7 @@ fn play(scenes: &[&str]) {
         files: &extensions,
         has_modules: true,
         memory_mib: MEMORY_MIB,
+        cgroups,
         ..Trip::new(Path::new(PROGRAM), &arguments)
     };
     let outcome = machine.run(&trip).unwrap();
@@ -53,17 +54,23 @@ fn play(scenes: &[&str]) {
 
 #[test]
 fn pods_are_governed_in_a_virtual_machine() {
-    play(&["suppress", "limits", "evict"]);
+    play(Groups::V2, &["suppress", "limits", "evict"]);
 }
 
 #[test]
 fn koordlet_bears_what_happens_to_a_virtual_machine() {
-    play(&["hotplug", "clock", "restart"]);
+    play(Groups::V2, &["hotplug", "clock", "restart"]);
 }
 
 #[test]
 fn disks_and_networks_are_governed_in_a_virtual_machine() {
-    play(&["disks", "traffic"]);
+    play(Groups::V2, &["disks", "traffic"]);
+}
+
+/// v1 refuses whatever would let a child exceed its parent.
+#[test]
+fn pods_are_governed_in_a_virtual_machine_with_cgroup_v1() {
+    play(Groups::V1, &["suppress"]);
 }
 
 /// On this host's own kernel, in groups of the test's own. Where there is no cgroup v1, the machine has it.
