@@ -12,6 +12,8 @@ use koord_e2e::machine::{Groups, Machine, Trip};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_passenger");
 /// Where Debian has what iptables loads.
 const EXTENSIONS: &str = "/usr/lib/x86_64-linux-gnu/xtables";
+/// Scenes that load modules.
+const WITH_MODULES: [&str; 2] = ["disks", "traffic"];
 /// As much as the API server, koordlet and the pods need, besides the machine's files.
 const MEMORY_MIB: u32 = 1536;
 
@@ -29,15 +31,17 @@ fn all_passed(scenes: &[&str], status: i32, output: &str) {
 fn play(cgroups: Groups, scenes: &[&str]) {
     let chosen = std::env::var("KOORD_SCENES").unwrap_or_default();
     let is_chosen = |scene: &&&str| chosen.is_empty() || chosen.split(',').any(|chosen| chosen == **scene);
-    let scenes: Vec<&str> = scenes.iter().filter(is_chosen).copied().collect();
+    let mut scenes: Vec<&str> = scenes.iter().filter(is_chosen).copied().collect();
+    let Some(machine) = Machine::find() else { return };
+    if !machine.has_modules() {
+        eprintln!(
+            "SKIPPED: the kernel that KOORD_KERNEL names comes without the modules of {WITH_MODULES:?}"
+        );
+        scenes.retain(|scene| !WITH_MODULES.contains(scene));
+    }
     if scenes.is_empty() {
         return;
     }
-    let Some(machine) = Machine::find() else { return };
-    assert!(
-        machine.has_modules(),
-        "a kernel that KOORD_KERNEL names comes without the modules that scenes need"
-    );
     let arguments = [&["scenes"][..], &scenes].concat();
     let extensions = ["libxt_set.so", "libxt_CLASSIFY.so"].map(|name| Path::new(EXTENSIONS).join(name));
     let trip = Trip {
@@ -76,8 +80,9 @@ fn pods_are_governed_in_a_virtual_machine_with_cgroup_v1() {
 /// On this host's own kernel, in groups of the test's own. Where there is no cgroup v1, the machine has it.
 #[test]
 fn koordlet_governs_this_host() {
-    if !Path::new("/sys/fs/cgroup/cpuset/cpuset.cpus").exists() {
-        eprintln!("SKIPPED: this host has no cgroup v1");
+    let probe = Path::new("/sys/fs/cgroup/cpuset").join(format!("koord-probe-{}", std::process::id()));
+    if let Err(error) = std::fs::create_dir(&probe).and_then(|()| std::fs::remove_dir(&probe)) {
+        eprintln!("SKIPPED: this host has no cgroup v1 that can be written: {error}");
         return;
     }
     let scenes = ["shared-host"];
