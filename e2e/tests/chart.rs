@@ -106,7 +106,10 @@ fn it_is_installed_upgraded_and_taken_off_without_a_loss() {
 fn installed(release: &Release) {
     let deployment = release.get("deployment/koord-manager");
     assert_eq!(deployment["spec"]["replicas"], json!(2));
-    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "koord-sh/koord-manager:v0.1.0");
+    assert_eq!(
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"],
+        "koord-sh/koord-manager:v0.1.0"
+    );
     let pods = ["mpod-create.koordinator.sh", "mpod-update.koordinator.sh"];
     for name in pods {
         assert!(release.entries("mutating").iter().any(|found| found == name), "{name}");
