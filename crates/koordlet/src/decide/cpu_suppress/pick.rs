@@ -30,11 +30,11 @@ fn buckets(topology: &CpuTopology, pool: &CpuSet) -> Vec<Bucket> {
         by_place.entry((cpu.node, cpu.socket)).or_default().push(*cpu);
     }
     let mut buckets: Vec<Bucket> = by_place.into_values().map(|left| Bucket { left }).collect();
-    // The first CPU of a bucket is its lowest id before it is sorted by core.
-    buckets.sort_by_key(|bucket| (usize::MAX - bucket.left.len(), bucket.left.first().map(|cpu| cpu.id)));
     for bucket in &mut buckets {
         bucket.left.sort_by_key(|cpu| (cpu.core, cpu.id));
     }
+    // Of equals that one comes first whose first core begins with the lower id.
+    buckets.sort_by_key(|bucket| (usize::MAX - bucket.left.len(), bucket.left.first().map(|cpu| cpu.id)));
     buckets
 }
 
@@ -101,6 +101,8 @@ mod tests {
             ("koordlet-enforce#18.111", smt(), "0,1,4,5,8,9", 3, vec![0, 8, 4]),
             ("koordlet-enforce#18.111 five", smt(), "0,1,4,5,8,9", 5, vec![0, 8, 1, 9, 4]),
             ("koordlet-enforce#18.112", triple(), "0-5", 5, vec![0, 1, 3, 4, 2]),
+            // CPU 8, the first of core 0, comes after CPU 4; as seen of the original with reserved CPUs.
+            ("of equal buckets the first core decides", smt(), "1-7,8-14", 2, vec![4, 12]),
         ] {
             assert_eq!(pick(&topology, &pool.parse().unwrap(), count), want, "{key}");
         }
