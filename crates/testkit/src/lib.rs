@@ -19,6 +19,7 @@ mod cache;
 mod control_plane;
 mod error;
 mod go;
+pub mod node_tree;
 mod peer;
 mod pki;
 mod process;
