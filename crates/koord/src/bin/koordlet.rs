@@ -5,6 +5,9 @@
 
 use std::process::ExitCode;
 
+/// As `koord` says it.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KOORD_COMMIT"), ")");
+
 fn main() -> ExitCode {
-    koordlet::run::main(std::env::args_os().skip(1).collect(), env!("CARGO_PKG_VERSION"))
+    koordlet::run::main(std::env::args_os().skip(1).collect(), VERSION)
 }
