@@ -10,9 +10,9 @@ use koordlet::run::Kept;
 use world::World;
 
 const CONTAINERS: usize = 8;
-const CHURN_MINUTES: u32 = 5;
+const CHURN_MINUTES: u32 = 3;
 /// Samples stay for an hour, which is the longest.
-const LATER_MINUTES: u32 = 75;
+const LATER_MINUTES: u32 = 70;
 
 fn seconds(world: &mut World, count: u32) {
     (0..count).for_each(|_| world.second().unwrap());
@@ -34,7 +34,7 @@ fn kept_after(cgroup: Cgroup, replaced: usize) -> Kept {
     }
     (0..LATER_MINUTES).for_each(|_| world.leap(60).unwrap());
     // Everything about the living is there again, and everything else has had its turn of being looked at.
-    seconds(&mut world, 200);
+    seconds(&mut world, 130);
     world.brain.kept()
 }
 
