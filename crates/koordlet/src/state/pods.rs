@@ -45,15 +45,18 @@ pub enum Told {
     Nothing,
 }
 
+/// The hash and the length of a text. The hash has a secret, so nobody can make two that collide.
+type Mark = (u64, usize);
+
 /// Remembers what each pod's JSON meant, so that only pods that changed are read.
 #[derive(Debug)]
 pub struct PodBook {
     driver: Driver,
-    /// By the hash and length of the JSON. The hash has a secret, so nobody can make two that collide.
-    known: HashMap<(u64, usize), Arc<PodState>>,
+    /// By the mark of the JSON.
+    known: HashMap<Mark, Arc<PodState>>,
     hasher: RandomState,
-    /// The last answer's hash and length, and what it meant.
-    last: Option<((u64, usize), Arc<[Arc<PodState>]>)>,
+    /// The last answer, and what it meant.
+    last: Option<(Mark, Arc<[Arc<PodState>]>)>,
     /// Answers without pods in a row.
     empties: u32,
 }
