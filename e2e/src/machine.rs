@@ -15,21 +15,56 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use archive::Archive;
+pub use kernel::MODULES;
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Long enough for a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 /// What the machine is, in the words of `crates/linux/tests/real_node.rs`.
 const SHAPE: &str = "cpus=4 cores=2 sockets=2 nodes=2";
 /// Before the exit status of the program, on a line of its own.
 const END_MARK: &str = "koord-machine-end:";
-/// Programs of the host that go along.
+/// Programs of the host that always go along.
 const PROGRAMS: [&str; 3] = ["sh", "mount", "mkdir"];
+/// Controllers of cgroup v1, each mounted where distributions mount it.
+const CONTROLLERS_V1: [&str; 6] = ["cpu", "cpuacct", "cpuset", "memory", "blkio", "net_cls"];
 
 /// What is needed to start machines.
 #[derive(Clone, Debug)]
 pub struct Machine {
     kernel: PathBuf,
+    /// Where modules of that kernel are.
+    modules: Option<PathBuf>,
+}
+
+/// A program that runs in a machine, and what it finds there.
+#[derive(Clone, Debug)]
+pub struct Trip<'a> {
+    pub program: &'a Path,
+    pub arguments: &'a [&'a str],
+    /// Programs of the host that go along, besides a shell.
+    pub programs: &'a [&'a str],
+    /// Other files of the host that go along, to the same place.
+    pub files: &'a [PathBuf],
+    /// Whether all modules that [`MODULES`] names go along, to `/modules`.
+    pub has_modules: bool,
+    pub memory_mib: u32,
+    pub cgroups: Groups,
+}
+
+/// Which cgroups a machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Groups {
+    V1,
+    V2,
+}
+
+impl<'a> Trip<'a> {
+    /// A program that needs no other than a shell.
+    pub fn new(program: &'a Path, arguments: &'a [&'a str]) -> Trip<'a> {
+        let cgroups = Groups::V2;
+        Trip { program, arguments, programs: &[], files: &[], has_modules: false, memory_mib: 512, cgroups }
+    }
 }
 
 /// What a program did in a machine.
@@ -62,16 +97,22 @@ impl Machine {
         ensure!(cfg!(target_arch = "x86_64"), "machines are made for x86_64 alone");
         let version = Command::new(QEMU).arg("--version").stdout(Stdio::null()).status();
         version.with_context(|| format!("{QEMU} is missing; `cargo xtask test` installs it"))?;
-        Ok(Machine { kernel: kernel::find()? })
+        let (kernel, modules) = kernel::find()?;
+        Ok(Machine { kernel, modules })
     }
 
-    /// Boots, runs a program of this host with some arguments, and takes the machine down.
-    pub fn run(&self, program: &Path, arguments: &[&str]) -> Result<Outcome> {
+    /// Whether modules can go along: a kernel that somebody named comes without.
+    pub fn has_modules(&self) -> bool {
+        self.modules.is_some()
+    }
+
+    /// Boots, runs a program of this host, and takes the machine down.
+    pub fn run(&self, trip: &Trip<'_>) -> Result<Outcome> {
         let dir = tempfile::tempdir()?;
         let archive = dir.path().join("initramfs");
-        fs::write(&archive, files(program, arguments)?)?;
+        fs::write(&archive, self.files(trip)?)?;
         let console = dir.path().join("console");
-        let mut qemu = self.qemu(&archive).stdout(File::create(&console)?).spawn()?;
+        let mut qemu = self.qemu(&archive, trip.memory_mib).stdout(File::create(&console)?).spawn()?;
         let start = Instant::now();
         let status = loop {
             if let Some(status) = qemu.try_wait()? {
@@ -86,21 +127,24 @@ impl Machine {
         };
         let output = text(&console)?;
         let mut ends = output.lines().rev().filter_map(|line| line.trim().strip_prefix(END_MARK));
-        let Some(end) = ends.next().and_then(|end| end.trim().parse().ok()) else {
+        // The kernel may speak in the middle of the line.
+        let digits = |end: &str| -> String { end.trim().chars().take_while(char::is_ascii_digit).collect() };
+        let Some(end) = ends.next().and_then(|end| digits(end).parse().ok()) else {
             bail!("the machine ended ({status}) before the program did:\n{output}");
         };
         Ok(Outcome { status: end, output })
     }
 
-    fn qemu(&self, archive: &Path) -> Command {
+    fn qemu(&self, archive: &Path, memory_mib: u32) -> Command {
         let mut qemu = Command::new(QEMU);
         qemu.args(["-nodefaults", "-display", "none", "-no-reboot", "-monitor", "none"]);
         // Emulated, since a host that is a virtual machine itself may offer KVM and then fail.
         qemu.args(["-machine", "q35", "-accel", "tcg"]);
         // AMD's model has no threads in QEMU.
-        qemu.args(["-cpu", "max,vendor=GenuineIntel", "-smp", "4,sockets=2,cores=1,threads=2", "-m", "512M"]);
+        qemu.args(["-cpu", "max,vendor=GenuineIntel", "-smp", "4,sockets=2,cores=1,threads=2"]);
+        qemu.args(["-m", &format!("{memory_mib}M")]);
         for (node, cpus) in [(0, "0-1"), (1, "2-3")] {
-            qemu.args(["-object", &format!("memory-backend-ram,id=memory{node},size=256M")]);
+            qemu.args(["-object", &format!("memory-backend-ram,id=memory{node},size={}M", memory_mib / 2)]);
             qemu.args(["-numa", &format!("node,nodeid={node},cpus={cpus},memdev=memory{node}")]);
         }
         qemu.args(["-serial", "stdio", "-append", "console=ttyS0 quiet panic=-1 psi=1"]);
@@ -110,34 +154,66 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// The file system of the machine.
+    fn files(&self, trip: &Trip<'_>) -> Result<Vec<u8>> {
+        let mut archive = Archive::default();
+        for dir in ["dev", "proc", "sys", "tmp", "bin"] {
+            archive.dir(dir);
+        }
+        archive.console("dev/console");
+        archive.file("bin/program", &stripped(trip.program)?);
+        let mut programs = vec![trip.program.to_owned()];
+        for name in PROGRAMS.iter().chain(trip.programs) {
+            let path = kernel::which(name)?;
+            archive
+                .file(&format!("bin/{name}"), &fs::read(&path).with_context(|| path.display().to_string())?);
+            programs.push(path);
+        }
+        programs.extend(trip.files.iter().cloned());
+        for file in trip.files {
+            archive.file_with_dirs(file, &fs::read(file).with_context(|| file.display().to_string())?)?;
+        }
+        for path in &programs {
+            for library in libraries(path)? {
+                archive.file_with_dirs(&library, &fs::read(&library)?)?;
+            }
+        }
+        if let Some(modules) = self.modules.as_ref().filter(|_| trip.has_modules) {
+            archive.dir("modules");
+            for name in kernel::MODULES {
+                let file = format!("{name}.ko");
+                archive.file(&format!("modules/{file}"), &fs::read(modules.join(&file))?);
+            }
+        }
+        let words: Vec<String> = trip.arguments.iter().map(|word| format!("'{word}'")).collect();
+        archive.file("init", init(&words.join(" "), trip.cgroups).as_bytes());
+        Ok(archive.finish())
+    }
+}
+
 fn text(console: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(console)?).into_owned())
 }
 
-/// The file system of the machine.
-fn files(program: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
-    let mut archive = Archive::default();
-    for dir in ["dev", "proc", "sys", "tmp", "bin"] {
-        archive.dir(dir);
-    }
-    archive.console("dev/console");
-    let mut programs = vec![("bin/program".to_owned(), program.to_owned())];
-    for name in PROGRAMS {
-        programs.push((format!("bin/{name}"), kernel::which(name)?));
-    }
-    for (place, path) in &programs {
-        archive.file(place, &fs::read(path).with_context(|| path.display().to_string())?);
-        for library in libraries(path)? {
-            archive.file_with_dirs(&library, &fs::read(&library)?)?;
-        }
-    }
-    let words: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
-    archive.file("init", init(&words.join(" ")).as_bytes());
-    Ok(archive.finish())
-}
-
 /// The first process: mounts what Linux has, runs the program, and takes the machine down.
-fn init(arguments: &str) -> String {
+fn init(arguments: &str, groups: Groups) -> String {
+    let groups = match groups {
+        Groups::V1 => {
+            let mount = |name: &&str| {
+                format!(
+                    "mkdir /sys/fs/cgroup/{name}\nmount -t cgroup -o {name} cgroup /sys/fs/cgroup/{name}\n"
+                )
+            };
+            let mounts: String = CONTROLLERS_V1.iter().map(mount).collect();
+            format!("mount -t tmpfs tmpfs /sys/fs/cgroup\n{mounts}")
+        }
+        Groups::V2 => "mount -t cgroup2 cgroup2 /sys/fs/cgroup
+echo '+cpu +cpuset +memory +io +pids' > /sys/fs/cgroup/cgroup.subtree_control
+mkdir /sys/fs/cgroup/kubepods
+"
+        .to_owned(),
+    };
     format!(
         "#!/bin/sh
 export PATH=/bin RUST_BACKTRACE=1 KOORD_MACHINE_SHAPE='{SHAPE}'
@@ -145,15 +221,21 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 mount -t tmpfs tmpfs /tmp
-mount -t cgroup2 cgroup2 /sys/fs/cgroup
-echo '+cpu +cpuset +memory +io +pids' > /sys/fs/cgroup/cgroup.subtree_control
-mkdir /sys/fs/cgroup/kubepods
-/bin/program {arguments} 2>&1
+{groups}/bin/program {arguments} 2>&1
 echo \"{END_MARK} $?\"
 echo o > /proc/sysrq-trigger
 read forever
 "
     )
+}
+
+/// A program without what only debuggers read; as it is where it cannot be taken away.
+fn stripped(program: &Path) -> Result<Vec<u8>> {
+    let dir = tempfile::tempdir()?;
+    let small = dir.path().join("program");
+    let strip = Command::new("strip").arg("-o").arg(&small).arg(program).stderr(Stdio::null()).status();
+    let path = if strip.is_ok_and(|status| status.success()) { small.as_path() } else { program };
+    fs::read(path).with_context(|| path.display().to_string())
 }
 
 /// The libraries of a program, as the loader finds them.

@@ -26,7 +26,7 @@ use koordlet::report::topology::run::{Options, Remote, Reporter};
 use koordlet::state::kubelet::{Kubelet, KubeletOptions};
 use koordlet::state::objects::Watcher;
 use koordlet::state::pods::{PodBook, PodSync};
-use koordlet::state::{Snapshot, State};
+use koordlet::state::{MetricPace, Snapshot, State};
 use koordlet::store::{Batch, Kind, Limits, Store};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -150,7 +150,7 @@ async fn a_node_is_seen_and_told_about() -> Result<()> {
         Watcher { client: client.clone(), node: NODE.to_owned(), metrics: KitMetrics::unregistered() };
     tokio::spawn(watcher.clone().node(state.clone(), stop.clone()));
     tokio::spawn(watcher.clone().slo(state.clone(), &[], stop.clone()));
-    tokio::spawn(watcher.clone().metric(state.clone(), stop.clone()));
+    tokio::spawn(watcher.clone().metric(state.clone(), MetricPace::default(), stop.clone()));
     let kubelet = Kubelet::new(state.clone(), config, KubeletOptions::default(), Arc::new(|_| {}));
     let sync = PodSync {
         state: state.clone(),
@@ -186,7 +186,7 @@ async fn a_node_is_seen_and_told_about() -> Result<()> {
 /// The status is taken as it is, also after somebody else changed the object.
 async fn report_use(client: &kube::Client, state: &State) -> Result<()> {
     let metrics: Api<NodeMetric> = Api::all(client.clone());
-    let mut writer = Writer::new(client.clone(), NODE);
+    let mut writer = Writer::new(client.clone(), NODE, MetricPace::default());
     let now_ms = 1_714_550_400_000;
     let predictor = Predictor::new(Settings::default());
     let snapshot = state.load();
@@ -209,7 +209,7 @@ async fn report_use(client: &kube::Client, state: &State) -> Result<()> {
     assert_eq!(error, "updating status is limited qps=0.1 burst=2");
     let stored = metrics.get(NODE).await?;
     assert_eq!(stored.status, Some(report.status), "taken whole, and nothing is lost on the way");
-    assert!(Writer::new(client.clone(), NODE).write(&second).await?);
+    assert!(Writer::new(client.clone(), NODE, MetricPace::default()).write(&second).await?);
     assert_eq!(metrics.get(NODE).await?.status, Some(second));
     let policy = stored.spec.and_then(|spec| spec.metric_collect_policy);
     assert_eq!(policy.and_then(|policy| policy.aggregate_duration_seconds), Some(90), "the spec is not ours");

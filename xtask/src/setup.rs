@@ -53,6 +53,26 @@ const NEEDS: &[Need] = &[
             &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "qemu-system-x86"],
         ],
     },
+    Need {
+        probe: &["ip", "-V"],
+        reason: "the network of that machine",
+        install: &[APT_UPDATE, &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "iproute2"]],
+    },
+    Need {
+        probe: &["ipset", "--version"],
+        reason: "traffic control in that machine",
+        install: &[APT_UPDATE, &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "ipset"]],
+    },
+    Need {
+        probe: &["iptables", "--version"],
+        reason: "traffic control in that machine",
+        install: &[APT_UPDATE, &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "iptables"]],
+    },
+    Need {
+        probe: &["strip", "--version"],
+        reason: "making programs small that go into that machine",
+        install: &[APT_UPDATE, &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "binutils"]],
+    },
 ];
 
 /// Installs what is missing.

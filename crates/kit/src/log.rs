@@ -132,7 +132,8 @@ fn enabled(meta: &Metadata<'_>, verbosity: u8, modules: &[ModuleLevel]) -> bool 
 
 fn level_of(target: &str, verbosity: u8, modules: &[ModuleLevel]) -> Level {
     let named = modules.iter().rev().find(|m| names(&m.module, target)).map(|m| m.verbosity);
-    let ours = target == "koord" || target.starts_with("koord_") || target.starts_with("koord::");
+    let package = target.split("::").next().unwrap_or_default();
+    let ours = matches!(package, "koord" | "koordlet") || package.starts_with("koord_");
     match (named, verbosity) {
         (Some(verbosity), _) => ours_level(verbosity),
         (None, verbosity) if ours || verbosity >= 8 => ours_level(verbosity),
@@ -327,6 +328,7 @@ mod tests {
             ("three is still info", "koord_kit", 3, &[], Level::INFO),
             ("four", "koord_kit::leader", 4, &[], Level::DEBUG),
             ("five", "koord", 5, &[], Level::TRACE),
+            ("the node agent is ours, too", "koordlet::run::node", 4, &[], Level::DEBUG),
             ("others stay quiet", "hyper::client", 5, &[], Level::INFO),
             ("until eight", "hyper::client", 8, &[], Level::TRACE),
             ("a module by its last part", "koord_kit::cache", 0, &five, Level::TRACE),

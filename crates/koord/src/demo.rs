@@ -35,6 +35,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("load.yaml", include_str!("demo/builtin/load.yaml")),
     ("reservation.yaml", include_str!("demo/builtin/reservation.yaml")),
     ("colocation.yaml", include_str!("demo/builtin/colocation.yaml")),
+    ("agent.yaml", include_str!("demo/builtin/agent.yaml")),
     ("priority.yaml", include_str!("demo/builtin/priority.yaml")),
     ("pending.yaml", include_str!("demo/builtin/pending.yaml")),
 ];
@@ -86,6 +87,8 @@ pub(crate) struct Play {
     /// Where a scheduler explains.
     pub(crate) scheduler: Option<String>,
     pub(crate) scheduler_name: Option<String>,
+    /// The sandbox that it is played on, where it is one.
+    pub(crate) place: Option<Place>,
     /// Whether everything is left in place.
     pub(crate) keeps: bool,
 }
@@ -127,7 +130,7 @@ pub(crate) fn load(file: Option<&Path>) -> Result<Scenario> {
 pub(crate) async fn play(scenario: &Scenario, how: &Play, stop: impl Future<Output = ()>) -> Result<()> {
     let live = Live::connect(&how.kubeconfig, &scenario.name, how.scheduler_name.clone()).await?;
     let scheduler = how.scheduler.as_deref().map(Scheduler::at).transpose()?;
-    let mut stage = Stage::new(scenario, live, Voice::stdout(), scheduler);
+    let mut stage = Stage::new(scenario, live, Voice::stdout(), scheduler, how.place.clone());
     let played = tokio::select! {
         played = stage.play() => played,
         () = stop => Err(anyhow!("interrupted")),
@@ -167,7 +170,8 @@ impl RunArgs {
 
     /// Deliberately not the user's ~/.kube/config: a scenario fills a cluster, which must have been named.
     fn find(&self) -> Result<Play> {
-        let sandbox = Place::new(self.dir.as_deref()).ok().and_then(|place| place.running());
+        let place = Place::new(self.dir.as_deref()).ok();
+        let sandbox = place.as_ref().and_then(Place::running);
         let named = self.kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
         let is_set = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
         let kubeconfig = match (named, &sandbox) {
@@ -181,7 +185,8 @@ impl RunArgs {
         };
         // A sandbox's scheduler knows nothing of another cluster's pods; then it answers that it knows no such pod.
         let scheduler = self.scheduler.clone().or_else(|| sandbox.and_then(|sandbox| sandbox.scheduler));
-        Ok(Play { kubeconfig, scheduler, scheduler_name: self.scheduler_name.clone(), keeps: self.keep })
+        let scheduler_name = self.scheduler_name.clone();
+        Ok(Play { kubeconfig, scheduler, scheduler_name, place, keeps: self.keep })
     }
 }
 

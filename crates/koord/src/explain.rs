@@ -3,6 +3,7 @@
 //!
 //! Both have the answer as data and render it; nothing is judged here. [`peer`] is who is asked.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +30,8 @@ struct Explain {
     /// Where the manager serves metrics [default: that of the sandbox that runs, else http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", global = true)]
     manager: Option<String>,
-    /// Where the node's koordlet serves metrics, to be asked about the node's CPU budget of this second
+    /// Where the node's koordlet serves metrics, to be asked about the node's CPU budget of this second [default: the
+    /// node's own one in the sandbox that runs, where it has a real one]
     #[arg(long, value_name = "URL", global = true)]
     koordlet: Option<String>,
     /// The folder of the sandbox, as for `koord sandbox`
@@ -124,7 +126,11 @@ impl Explain {
                 Command::Pod { pod } => asked.pod(pod, self.output).await,
                 Command::Reservation { name } => asked.scheduler?.reservation(name, self.output).await,
                 Command::Pending => asked.scheduler?.pending(self.output).await,
-                Command::Node { name } => asked.node(name, self.koordlet.as_deref(), self.output).await,
+                Command::Node { name } => {
+                    let own = asked.koordlets.get(name).cloned();
+                    let koordlet = self.koordlet.clone().or(own);
+                    asked.node(name, koordlet.as_deref(), self.output).await
+                }
             }
         })?;
         match writeln!(io::stdout(), "{}", answer.trim_end()) {
@@ -154,11 +160,13 @@ impl Explain {
                     Some(url) => Manager::at(url),
                     None => Err(lacks(&running, "manager")),
                 },
+                koordlets: running.koordlets,
             },
             // What somebody typed wrong is told at once, whoever is asked.
             None => Asked {
                 scheduler: Ok(self.scheduler.as_deref().map_or_else(Scheduler::usual, Scheduler::at)?),
                 manager: Ok(self.manager.as_deref().map_or_else(Manager::usual, Manager::at)?),
+                koordlets: BTreeMap::new(),
             },
         })
     }
@@ -168,6 +176,17 @@ impl Explain {
 struct Asked {
     scheduler: Result<Scheduler>,
     manager: Result<Manager>,
+    /// Koordlets by node, as far as they are known.
+    koordlets: BTreeMap<String, String>,
+}
+
+/// What a node's agent does this second, where it can be asked; else what the manager knows of the node.
+pub(crate) async fn node(name: &str, running: &Running) -> Result<String> {
+    if let Some(url) = running.koordlets.get(name) {
+        return Koordlet::at(url)?.node(name, Format::Text).await;
+    }
+    let url = running.manager.as_deref().context("there is no manager to ask")?;
+    Manager::at(url)?.node(name, Format::Text).await
 }
 
 impl Asked {

@@ -12,6 +12,7 @@ use http::Method;
 use koord_sandbox::server::Restored;
 use serde_json::Value;
 
+mod koordlet;
 mod manager;
 mod node;
 mod place;
@@ -151,6 +152,7 @@ async fn status(place: &Place, as_json: bool) -> Result<()> {
         answer["scheduler"] = running.scheduler.clone().into();
         answer["manager"] = running.manager.clone().into();
         answer["admission"] = running.admission.clone().into();
+        answer["koordlets"] = serde_json::to_value(&running.koordlets)?;
         return say(&serde_json::to_string_pretty(&answer)?);
     }
     say(&text::status(place, &running, &answer))

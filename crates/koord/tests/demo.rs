@@ -306,7 +306,9 @@ fn the_built_in_scenario_holds() {
         "Reserved by koord-demo-hold for pods with app=expected until",
         "10 of 10 running and as wanted",
         "Insufficient kubernetes.io/batch-cpu",
-        "26 of 26 steps reached their expected state",
+        "why     edge-0:",
+        "Best-effort CPU now: ",
+        "30 of 30 steps reached their expected state",
     ] {
         assert!(said.contains(part), "{part:?} in {said}");
     }

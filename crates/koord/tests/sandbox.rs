@@ -158,6 +158,46 @@ fn nodes_come_go_fail_and_are_revived() {
 }
 
 #[test]
+fn nodes_with_a_real_koordlet_come_and_go() {
+    let home = Home::new();
+    let folder = home.path().join("nodes");
+    let files = |name: &str| folder.join(name).join("sys/fs/cgroup/cpu/kubepods/besteffort/cpu.shares");
+    let said = home.ok("up --detach --nodes 1 --node-shape name=a,cores=4,koordlet=real");
+    assert!(said.contains("koordlet of a-0 at http://127.0.0.1:"), "{said}");
+    let koordlets = || home.state()["koordlets"].clone();
+    assert!(files("a-0").exists() && koordlets()["a-0"].is_string());
+    home.ok("node add --nodes 1 --node-shape name=b,cores=4,koordlet=real");
+    assert!(files("b-0").exists());
+    assert_eq!(koordlets().as_object().unwrap().len(), 2);
+    assert!(home.ok("status").contains("koordlets   2: a-0 http://"));
+    home.wait("it explains its node", || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_koord"));
+        command.args(["explain", "node", "b-0"]).env("KOORD_SANDBOX_DIR", home.path());
+        text(&command.output().unwrap().stdout).contains("Best-effort CPU now:")
+    });
+    // One that fails is cut off with its koordlet, and revived with it.
+    home.ok("node fail b-0");
+    assert!(koordlets()["b-0"].is_null());
+    home.ok("node revive b-0");
+    assert!(koordlets()["b-0"].is_string());
+    home.ok("node remove b-0");
+    assert!(koordlets()["b-0"].is_null() && !folder.join("b-0").exists());
+    let first = koordlets()["a-0"].clone();
+    home.ok("reset");
+    assert!(files("a-0").exists() && koordlets()["a-0"].is_string() && koordlets()["a-0"] != first);
+    home.ok("down");
+    assert!(!folder.exists(), "nothing is left");
+    // What a killed one leaves is cleared away by the next.
+    let mut child = home.foreground("up --nodes 1 --node-shape name=a,cores=4,koordlet=real");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(folder.exists());
+    home.ok("up --detach --nodes 1 --koordlet none --node-shape name=c,cores=4,koordlet=real");
+    assert!(!folder.join("a-0").exists() && files("c-0").exists());
+    assert_eq!(koordlets(), serde_json::json!({}));
+}
+
+#[test]
 fn a_saved_cluster_comes_back_whole() {
     let home = Home::new();
     home.ok("up --detach --nodes 2");
@@ -235,6 +275,15 @@ fn mistakes_are_named() {
     for (words, wants) in [
         ("up --node-pools pools.yaml", &["pools.yaml", "colour"][..]),
         ("up --nodes -3", &["-3"]),
+        ("up --node-shape koordlet=yes", &["koordlet", "\"yes\" is not accepted", "simulated or real"]),
+        (
+            "up --nodes 3 --node-shape count=17,koordlet=real",
+            &["count", "17 is not accepted", "at most 16 nodes"],
+        ),
+        (
+            "up --no-crds --node-shape koordlet=real",
+            &["node node-0", "koordlet", "\"real\" is not accepted", "simulated"],
+        ),
         ("up --nodes 3 --node-pools pools.yaml", &["--node-pools"]),
         ("up --from missing.json", &["missing.json"]),
         ("up --from bad.json", &["bad.json", "item 1 of document 1 has no kind"]),
@@ -307,11 +356,26 @@ fn the_manual_of_colocation_runs_as_written() {
     run_manual("colocation.md", 3);
 }
 
+/// The rest of that manual is about real nodes.
+#[test]
+fn the_manual_of_koordlet_runs_as_written_on_the_sandbox() {
+    run_part_of_manual("koordlet.md", "## See it work on the sandbox\n", 3);
+}
+
 /// A manual's blocks, one after the other, in one shell.
 fn run_manual(name: &str, least: usize) {
+    run_part_of_manual(name, "", least);
+}
+
+/// The blocks of one section, where one is named.
+fn run_part_of_manual(name: &str, section: &str, least: usize) {
     let Some(real) = koord_testkit::shared() else { return };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     let manual = fs::read_to_string(path).unwrap();
+    let manual = match section {
+        "" => manual.as_str(),
+        section => manual.split_once(section).unwrap().1.split("\n## ").next().unwrap(),
+    };
     let blocks: Vec<&str> =
         manual.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(blocks.len() >= least, "{} blocks", blocks.len());

@@ -207,9 +207,8 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
         setting.hooks.reconcile_interval,
         Box::<core_sched::CoreSched>::default(),
     );
-    let mounts = (!setting.is_host_mode).then(|| setting.root.proc.join("1/ns/mnt"));
-    let programs = Box::new(tc::Host { mounts });
-    add("TCNetworkQoS", &["TCNetworkQoS"], setting.hooks.reconcile_interval, Box::new(tc::Tc::new(programs)));
+    let traffic = tc::Tc::new(&setting.root, host_programs(&setting.root, setting.is_host_mode));
+    add("TCNetworkQoS", &["TCNetworkQoS"], setting.hooks.reconcile_interval, Box::new(traffic));
     let every = setting.hooks.reconcile_interval;
     entries.push(Entry {
         name: "runtime-hooks",
@@ -218,6 +217,15 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
         strategy: Box::<reconcile::Reconciler>::default(),
     });
     entries
+}
+
+fn host_programs(root: &Root, is_host_mode: bool) -> Box<tc::Host> {
+    Box::new(tc::Host { mounts: (!is_host_mode).then(|| root.proc.join("1/ns/mnt")) })
+}
+
+/// Takes away what an earlier run made of traffic control.
+pub fn give_traffic_back(root: &Root, is_host_mode: bool) {
+    tc::give_back(root, host_programs(root, is_host_mode));
 }
 
 impl Act {

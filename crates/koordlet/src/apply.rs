@@ -346,11 +346,19 @@ fn tell(attempt: &Attempt<'_>, auditor: &Auditor, metrics: &KoordletMetrics, und
     let status = if attempt.error.is_some() { "failed" } else { "success" };
     let millis = attempt.took.as_secs_f64() * 1000.0;
     metrics.observe(Metric::ResourceUpdateDuration, &[attempt.kind(), status], millis);
+    // For whoever wants to see every write in its order: --vmodule=apply=5.
+    tracing::trace!(
+        path = %attempt.path.display(),
+        before = attempt.before,
+        value = attempt.value,
+        error = attempt.error.map(|error| koord_kit::log::chain(error)).unwrap_or_default(),
+        "write"
+    );
     if attempt.error.is_some() {
         return;
     }
     let Some(cause) = &attempt.update.cause else { return };
-    lock(undo).note(&attempt.update.target, attempt.before, cause.reason);
+    lock(undo).note(attempt.update, attempt.before, cause.reason);
     let level = if cause.reason == Cause::CpuSuppress.reason() { 1 } else { 3 };
     if !auditor.is_kept(level) {
         return;

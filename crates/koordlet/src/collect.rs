@@ -200,7 +200,7 @@ impl Collectors {
             buffer: &mut self.buffer,
             has_page_cache: self.settings.has_page_cache,
         };
-        self.facts.run(now.instant);
+        self.facts.run(now.instant, pass.buffer);
         if self.usage.is_due(now.instant) {
             self.node.run(&mut pass, self.facts.facts());
             self.pods.run(&mut pass);

@@ -12,6 +12,8 @@ use koord_kit::flags::{self, FEATURE_GATES, Flag, FlagErrors, LOG_FLAGS, Values,
 use koord_kit::log::{LogError, LogOptions};
 use koord_linux::root::Root;
 
+use crate::state::MetricPace;
+
 mod table;
 
 #[cfg(test)]
@@ -78,9 +80,11 @@ pub struct KubeletOptions {
 }
 
 /// What is reported. Spec: koordlet-observe 6 to 8.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ReportOptions {
     pub has_node_metric: bool,
+    /// No flag: the original's, unless whoever starts koordlet in its own process says otherwise.
+    pub pace: MetricPace,
     /// Of topology and devices; none is never.
     pub topology_interval: Option<Duration>,
     pub xpu_dir: PathBuf,
@@ -253,6 +257,7 @@ fn options(values: &Values, variable: impl Fn(&str) -> Option<String>) -> Result
         kubelet: reader.kubelet(),
         reports: ReportOptions {
             has_node_metric: values.bool("enable-node-metric-report"),
+            pace: MetricPace::default(),
             topology_interval: reader.interval("node-topology-sync-interval"),
             xpu_dir: values.text("xpu-device-infos-dir").into(),
             is_xpu_only: values.bool("xpu-enforce-collect-from-device-infos"),

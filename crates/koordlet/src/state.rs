@@ -17,7 +17,7 @@ pub mod objects;
 #[cfg(test)]
 mod fake_kubelet;
 
-pub use snapshot::{Hardware, MetricPolicy, NodeState, PodState, Snapshot, Synced};
+pub use snapshot::{Hardware, MetricPace, MetricPolicy, NodeState, PodState, Snapshot, Synced};
 
 use std::sync::Arc;
 

@@ -51,6 +51,10 @@ impl Target {
     }
 }
 
+/// The value of a CPU set of v2 that is its parent's, whatever that is. Where the kernel does not take it, because the
+/// group has processes, the CPUs that the parent has now are written.
+pub const INHERITED: &str = "\n";
+
 /// A value that a file should hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
@@ -134,6 +138,7 @@ pub enum Outcome {
 pub struct Attempt<'a> {
     pub update: &'a Update,
     pub path: &'a Path,
+    /// What the file held; [`INHERITED`] for a set that was the parent's.
     pub before: &'a str,
     /// What was written: on the way it may be wider than what is wanted.
     pub value: &'a str,
@@ -169,6 +174,8 @@ struct Job {
     at: usize,
     path: PathBuf,
     item: Item,
+    /// Whether what the file held was told by another, because the file itself is empty.
+    is_inherited: bool,
 }
 
 impl Executor {
@@ -217,7 +224,7 @@ impl Executor {
                 outcomes[at] = Outcome::Superseded;
             } else if caching == Caching::Look || self.cache.needs(now, &updates[at]) {
                 match self.prepare(&updates[at]) {
-                    Ok((path, item)) => jobs.push(Job { at, path, item }),
+                    Ok(job) => jobs.push(Job { at, ..job }),
                     Err(error) => outcomes[at] = refused(error),
                 }
             }
@@ -227,82 +234,83 @@ impl Executor {
     }
 
     /// Checks the value and reads what the file holds.
-    fn prepare(&self, update: &Update) -> Result<(PathBuf, Item), Error> {
+    fn prepare(&self, update: &Update) -> Result<Job, Error> {
         let invalid = |name, source: Malformed| Error::Invalid { name, value: update.value.clone(), source };
+        let job = |path, item| Job { at: 0, path, item, is_inherited: false };
         match &update.target {
-            Target::Cgroup { resource, dir } => {
-                let path = self.cgroups.path(*resource, dir)?;
-                self.cgroups.require(*resource, dir)?;
-                let version = self.cgroups.version();
-                let value = encode(*resource, version, &update.value)
-                    .map_err(|source| invalid(resource.name(), source))?;
-                if *resource == Resource::CpusetCpus && value.is_empty() {
-                    // Differs: upstream writes it, and tasks of the group then cannot start: no space left on device.
-                    return Err(invalid(resource.name(), Malformed("a cpuset needs a CPU".into())));
-                }
-                let content = self.content(*resource, &path)?;
-                let held = Held::Cgroup { resource: *resource, version };
-                let current = current_value(*resource, version, &content).to_owned();
-                Ok((path, Item { held, depth: dir.depth(), value, current }))
-            }
+            Target::Cgroup { resource, dir } => self.prepare_cgroup(update, *resource, dir),
             Target::System(file) => {
                 file.validate(&update.value).map_err(|source| invalid(file.name(), source))?;
                 let path = file.path(&self.root);
                 let current = text::read(&path)?.trim_matches('\n').to_owned();
                 let held = if *file == SystemFile::SchedFeatures { Held::Words } else { Held::Text };
-                Ok((path, Item { held, depth: 0, value: update.value.clone(), current }))
+                Ok(job(path, Item { held, depth: 0, value: update.value.clone(), current }))
             }
             Target::Schemata { group, schema } => {
                 let path = Resctrl::new(&self.root).schemata_path(group);
                 let line = Line::from_text(&update.value).map_err(|source| invalid("schemata", source))?;
-                let current = current_line(&path, *schema, line.values.len())?;
-                Ok((
-                    path,
-                    Item {
-                        held: Held::Text,
-                        depth: 0,
-                        value: line.to_string(),
-                        current: current.to_string(),
-                    },
-                ))
+                let current = current_line(&path, *schema, line.values.len())?.to_string();
+                Ok(job(path, Item { held: Held::Text, depth: 0, value: line.to_string(), current }))
             }
         }
     }
 
-    /// An inherited CPU set of v2 is empty; what it amounts to stands beside it.
-    fn content(&self, resource: Resource, path: &Path) -> Result<String, Error> {
-        let content = text::read(path)?;
-        if resource == Resource::CpusetCpus
-            && self.cgroups.version() == Version::V2
-            && content.trim().is_empty()
-        {
-            return Ok(text::read(&path.with_file_name("cpuset.cpus.effective")).unwrap_or(content));
+    fn prepare_cgroup(&self, update: &Update, resource: Resource, dir: &Dir) -> Result<Job, Error> {
+        let name = resource.name();
+        let invalid = |source: Malformed| Error::Invalid { name, value: update.value.clone(), source };
+        let path = self.cgroups.path(resource, dir)?;
+        self.cgroups.require(resource, dir)?;
+        let (version, depth) = (self.cgroups.version(), dir.depth());
+        let content = text::read(&path)?;
+        let has_set = resource == Resource::CpusetCpus && version == Version::V2;
+        let is_inherited = has_set && content.trim().is_empty();
+        if has_set && update.value == INHERITED {
+            let current = if is_inherited { INHERITED.to_owned() } else { content };
+            let item = Item { held: Held::Text, depth, value: INHERITED.to_owned(), current };
+            return Ok(Job { at: 0, path, item, is_inherited });
         }
-        Ok(content)
+        let value = encode(resource, version, &update.value).map_err(invalid)?;
+        if resource == Resource::CpusetCpus && value.is_empty() {
+            // Differs: upstream writes it, and tasks of the group then cannot start: no space left on device.
+            return Err(invalid(Malformed("a cpuset needs a CPU".into())));
+        }
+        // An inherited CPU set is empty; what it amounts to stands beside it.
+        let effective = is_inherited.then(|| text::read(&path.with_file_name("cpuset.cpus.effective")).ok());
+        let content = effective.flatten().unwrap_or(content);
+        let current = current_value(resource, version, &content).to_owned();
+        let item = Item { held: Held::Cgroup { resource, version }, depth, value, current };
+        Ok(Job { at: 0, path, item, is_inherited })
     }
 
     fn carry_out(&mut self, now: Instant, updates: &[Update], jobs: Vec<Job>, outcomes: &mut [Outcome]) {
-        let (places, items): (Vec<(usize, PathBuf)>, Vec<Item>) =
-            jobs.into_iter().map(|job| ((job.at, job.path), job.item)).unzip();
-        for (at, _) in &places {
+        let (mut places, items): (Vec<(usize, PathBuf, bool)>, Vec<Item>) =
+            jobs.into_iter().map(|job| ((job.at, job.path, job.is_inherited), job.item)).unzip();
+        for (at, ..) in &places {
             outcomes[*at] = Outcome::Unchanged;
         }
         let mut plan = Plan::new(items);
         while let Some(step) = plan.next_step() {
-            let (at, path) = &places[step.item];
-            let result = self.write(&updates[*at], path, &plan.item(step.item).current, &step.value);
+            let (at, path, is_inherited) = &mut places[step.item];
+            let before = if *is_inherited { INHERITED } else { &plan.item(step.item).current };
+            let mut result = self.write(&updates[*at], path, before, &step.value);
+            if step.value == INHERITED && matches!(&result, Err(error) if is_populated(error)) {
+                // The parent's turn was before, so its CPUs are as many as they will be.
+                let cpus = parents_cpus(path);
+                result = cpus.and_then(|cpus| self.write(&updates[*at], path, before, &cpus));
+            }
+            *is_inherited &= result.is_err();
             plan.done(result.is_ok());
             outcomes[*at] = match result {
                 Ok(()) => Outcome::Written,
-                Err(error) if is_idle_group(&updates[*at], path, &error) => Outcome::Ignored(error),
+                Err(error) if is_pointless(&updates[*at], path, &error) => Outcome::Ignored(error),
                 Err(error) => refused(error),
             };
         }
         let mut any_failed = false;
-        for (index, (at, _)) in places.iter().enumerate() {
-            // What an idle group refuses is not tried again every second.
-            let is_idle = matches!(outcomes[*at], Outcome::Ignored(Error::Write { .. }));
-            if plan.item(index).is_settled() || is_idle {
+        for (index, (at, ..)) in places.iter().enumerate() {
+            // What the kernel has no use for is not tried again every second.
+            let is_pointless = matches!(outcomes[*at], Outcome::Ignored(Error::Write { .. }));
+            if plan.item(index).is_settled() || is_pointless {
                 self.cache.remember(now, &updates[*at]);
             } else {
                 any_failed |= matches!(outcomes[*at], Outcome::Failed(_));
@@ -330,14 +338,29 @@ fn refused(error: Error) -> Outcome {
     if error.is_ignorable() { Outcome::Ignored(error) } else { Outcome::Failed(error) }
 }
 
-/// The kernel refuses weights of a group that is idle as a whole.
-fn is_idle_group(update: &Update, path: &Path, error: &Error) -> bool {
-    let is_weight = matches!(update.target, Target::Cgroup { resource: Resource::CpuShares, .. });
-    let is_refused =
-        matches!(error, Error::Write { source, .. } if source.kind() == io::ErrorKind::InvalidInput);
-    is_weight
-        && is_refused
-        && text::read(&path.with_file_name("cpu.idle")).is_ok_and(|idle| idle.trim() == "1")
+/// Kernels refuse to take the CPUs of a group away that has processes, though it would have its parent's then.
+fn is_populated(error: &Error) -> bool {
+    matches!(error, Error::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+}
+
+/// What a set amounts to that is its parent's.
+fn parents_cpus(path: &Path) -> Result<String, Error> {
+    let parent = path.parent().and_then(Path::parent).unwrap_or(path);
+    Ok(text::read(&parent.join("cpuset.cpus.effective"))?.trim().to_owned())
+}
+
+/// The kernel refuses weights of a group that is idle as a whole, and of a disk that has no cost control.
+fn is_pointless(update: &Update, path: &Path, error: &Error) -> bool {
+    let (Target::Cgroup { resource, .. }, Error::Write { source, .. }) = (&update.target, error) else {
+        return false;
+    };
+    match (resource, source.kind()) {
+        (Resource::CpuShares, io::ErrorKind::InvalidInput) => {
+            text::read(&path.with_file_name("cpu.idle")).is_ok_and(|idle| idle.trim() == "1")
+        }
+        (Resource::IoWeight, io::ErrorKind::Unsupported) => true,
+        _ => false,
+    }
 }
 
 /// For each update, whether no later one is about the same thing.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use koord_api::cpuset::CpuSet;
 
 use crate::error::{Error, Malformed};
+use crate::handle::{Handle, Records};
 use crate::root::Root;
 use crate::stat::MemInfo;
 use crate::text;
@@ -59,6 +60,11 @@ pub fn cpus(root: &Root) -> Result<Vec<Cpu>, Error> {
 /// The CPUs that are online. As long as these are the same, so is everything that [`cpus`] tells.
 pub fn online_cpus(root: &Root) -> Result<CpuSet, Error> {
     online(&root.sys.join("devices/system/cpu"))
+}
+
+/// The file that tells them, for looking often.
+pub fn online_handle(root: &Root) -> Handle {
+    Handle::new(root.sys.join("devices/system/cpu/online"), Records::One)
 }
 
 /// A kernel without hotplug tells no `online`; then every CPU that has a directory is.

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use koord_api::crd::generate;
@@ -14,7 +15,8 @@ use tokio::sync::{Mutex, watch};
 use crate::controllers::{self, Controllers};
 use crate::dump::Dump;
 use crate::nodes::lifecycle::Habits;
-use crate::nodes::{self, Fleet, FleetError, Pool};
+use crate::nodes::{self, Agents, Fleet, FleetError, Hosts, Pool};
+use crate::server::kubelet::KubeletKeys;
 use crate::server::tls::{Authority, TlsError};
 use crate::server::{Api, RestoreError, Restored, Server, ServerConfig, ServerError, User, WriteOptions};
 use crate::status::ApiError;
@@ -40,6 +42,10 @@ pub struct Options {
     pub speed: f64,
     /// Who may come with which bearer token.
     pub tokens: HashMap<String, User>,
+    /// A folder for the files of nodes with a real koordlet; without it there can be none.
+    pub hosts_dir: Option<PathBuf>,
+    /// Who runs koordlets on such nodes; without it somebody else does.
+    pub agents: Option<Arc<dyn Agents>>,
 }
 
 impl Default for Options {
@@ -54,6 +60,8 @@ impl Default for Options {
             pools: Vec::new(),
             speed: 1.0,
             tokens: HashMap::new(),
+            hosts_dir: None,
+            agents: None,
         }
     }
 }
@@ -84,8 +92,6 @@ pub enum ClusterError {
     Definition { name: String, error: ApiError },
     #[error("cannot make nodes")]
     Nodes(#[from] FleetError),
-    #[error("cannot make nodes: {}", .0.message)]
-    Fleet(ApiError),
 }
 
 /// A running sandbox.
@@ -97,7 +103,9 @@ pub struct Cluster {
 /// What orders reach.
 struct Inner {
     api: Arc<Api>,
-    address: std::sync::OnceLock<String>,
+    address: OnceLock<String>,
+    /// Where nodes with a real koordlet stand.
+    hosts: OnceLock<Hosts>,
     started: Timestamp,
     with_koord_kinds: bool,
     with_controllers: bool,
@@ -123,7 +131,8 @@ impl Cluster {
         let api = Api::new(options.limits);
         let inner = Arc::new(Inner {
             api: api.clone(),
-            address: std::sync::OnceLock::new(),
+            address: OnceLock::new(),
+            hosts: OnceLock::new(),
             started: api.now(),
             with_koord_kinds: options.with_koord_kinds,
             with_controllers: options.with_controllers,
@@ -132,9 +141,11 @@ impl Cluster {
             parts: Mutex::new(Parts::default()),
             stop: watch::Sender::new(false),
         });
+        let authority = Authority::generate()?;
+        let keys = KubeletKeys::new(&authority, &options.tokens)?;
         let config = ServerConfig {
             listen: options.listen,
-            authority: Authority::generate()?,
+            authority,
             tokens: options.tokens,
             control: Some(inner.clone()),
         };
@@ -142,6 +153,10 @@ impl Cluster {
         let address = format!("https://{}", server.address());
         let _ = inner.address.set(address.clone());
         progress(Step::Server(address));
+        if let Some(dir) = options.hosts_dir.filter(|_| options.with_koord_kinds) {
+            let kubeconfig = server.kubeconfig().to_owned();
+            let _ = inner.hosts.set(Hosts { dir, keys, kubeconfig, agents: options.agents });
+        }
         let mut parts = inner.parts.lock().await;
         inner.install_kinds(progress).await?;
         if let Some(dump) = &options.from {
@@ -212,9 +227,10 @@ impl Inner {
         // Nodes that a dump brought come to life as well.
         let habits = Habits { speed: self.speed, ..Habits::default() };
         let pools = self.pools.clone();
-        let options = nodes::Options { pools, habits, adopt: true, ..nodes::Options::default() };
-        let fleet = Fleet::start(self.api.clone(), options).map_err(ClusterError::Fleet)?;
-        fleet.ready().await?;
+        let hosts = self.hosts.get().cloned();
+        let options = nodes::Options { pools, habits, adopt: true, hosts, ..nodes::Options::default() };
+        let fleet = Fleet::start(self.api.clone(), options)?;
+        fleet.ready_with_agents().await?;
         let nodes = fleet.list().await?.len();
         parts.fleet = Some(fleet);
         progress(Step::Nodes(nodes));

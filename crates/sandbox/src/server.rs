@@ -28,6 +28,7 @@ mod expire;
 mod fields;
 mod http;
 pub mod kubeconfig;
+pub mod kubelet;
 pub mod list;
 mod negotiate;
 mod openapi;

@@ -12,7 +12,7 @@ mod real_collectors;
 #[path = "../../../crates/linux/tests/real_node.rs"]
 mod real_node;
 
-use koord_e2e::machine::Machine;
+use koord_e2e::machine::{Machine, Trip};
 
 /// What an emulated CPU cannot do, and what Debian's kernel does not have.
 const MAY_BE_SKIPPED: [&str; 2] = ["does not count cycles", "has no core scheduling"];
@@ -22,7 +22,7 @@ fn the_same_tests_pass_in_a_virtual_machine() {
     let Some(machine) = Machine::find() else { return };
     let program = std::env::current_exe().unwrap();
     let arguments = ["real_", "--test-threads=2", "--nocapture"];
-    let outcome = machine.run(&program, &arguments).unwrap();
+    let outcome = machine.run(&Trip::new(&program, &arguments)).unwrap();
     let output = &outcome.output;
     assert_eq!(outcome.status, 0, "{output}");
     let is_excused = |line: &str| MAY_BE_SKIPPED.iter().any(|excuse| line.contains(excuse));

@@ -40,6 +40,7 @@ pub(super) fn judge(expectation: &Expectation, world: &World) -> Verdict {
         Expectation::Allocatable { resource, nodes, least, most } => {
             allocatable(resource, nodes.as_ref(), *least, *most, world)
         }
+        Expectation::Usage { pods, resource, least, most } => usage(pods, resource, *least, *most, world),
         Expectation::Object { object, matches } => object_matches(object, matches, world),
     }
 }
@@ -60,6 +61,11 @@ pub(super) fn needs_nodes(expectation: &Expectation) -> bool {
 /// Whether amounts of nodes matter, which change all the time.
 pub(super) fn needs_amounts(expectation: &Expectation) -> bool {
     matches!(expectation, Expectation::Allocatable { .. })
+}
+
+/// Whether it matters what pods use.
+pub(super) fn needs_usage(expectation: &Expectation) -> bool {
+    matches!(expectation, Expectation::Usage { .. })
 }
 
 /// Whether events matter.
@@ -299,10 +305,33 @@ fn allocatable(
     let meant: Vec<&Node> = world.nodes.iter().filter(is_meant).collect();
     let found: Quantity = meant.iter().filter_map(|node| node.allocatable.get(resource)).copied().sum();
     let is_met = least.is_none_or(|least| found >= least) && most.is_none_or(|most| found <= most);
-    let bounds = [("at least", least), ("at most", most)];
-    let bounds = bounds.into_iter().filter_map(|(word, bound)| Some(format!(", {word} {} wanted", bound?)));
-    let told = format!("{resource} of {} nodes: {found}{}", meant.len(), bounds.collect::<String>());
+    let told = format!("{resource} of {} nodes: {found}{}", meant.len(), bounds(least, most));
     verdict(is_met && !meant.is_empty(), told)
+}
+
+/// `, at least 2 wanted, at most 3 wanted`
+fn bounds(least: Option<Quantity>, most: Option<Quantity>) -> String {
+    let bounds = [("at least", least), ("at most", most)];
+    bounds.into_iter().filter_map(|(word, bound)| Some(format!(", {word} {} wanted", bound?))).collect()
+}
+
+fn usage(
+    pods: &Pods,
+    resource: &str,
+    least: Option<Quantity>,
+    most: Option<Quantity>,
+    world: &World,
+) -> Verdict {
+    let alive = alive(pods, world);
+    let of = |pod: &&Pod| world.used.get(&pod.key())?.get(resource).copied();
+    let found: Vec<Quantity> = alive.iter().filter_map(of).collect();
+    if alive.is_empty() || found.len() < alive.len() {
+        let told = format!("{}: {} of {} measured so far", name(pods), found.len(), alive.len());
+        return verdict(false, told);
+    }
+    let sum: Quantity = found.into_iter().sum();
+    let is_met = least.is_none_or(|least| sum >= least) && most.is_none_or(|most| sum <= most);
+    verdict(is_met, format!("{}: {sum} {resource} used{}", name(pods), bounds(least, most)))
 }
 
 fn object_matches(object: &ObjectRef, wanted: &Value, world: &World) -> Verdict {

@@ -52,6 +52,8 @@ pub(crate) struct Step {
     pub(crate) timeout: Duration,
     /// Whether to say of each pending pod why it is.
     pub(crate) explains: bool,
+    /// The node of which to say what its agent does, or what it lends.
+    pub(crate) explains_node: Option<String>,
 }
 
 /// Names an object.
@@ -167,6 +169,8 @@ pub(crate) enum Expectation {
     Gone { pods: Pods },
     /// The nodes with such labels, or all that take any pod, have so much of a resource together.
     Allocatable { resource: String, nodes: Option<Labelled>, least: Option<Quantity>, most: Option<Quantity> },
+    /// These pods together use so much of a resource, as their nodes' agents report.
+    Usage { pods: Pods, resource: String, least: Option<Quantity>, most: Option<Quantity> },
     /// An object has these fields; lists hold an item like each one given.
     Object { object: ObjectRef, matches: Value },
 }

@@ -9,8 +9,9 @@ use super::expect::{self, Verdict};
 use super::live::{Live, tell};
 use super::scenario::{Action, Nodes, ObjectRef, Part, Scenario, Step};
 use super::text::{self, Voice};
-use super::world::{Node, Pod, Waiting, World};
-use crate::explain::{Format, Scheduler};
+use super::world::{self, Node, Pod, Waiting, World};
+use crate::explain::{self, Format, Scheduler};
+use crate::sandbox::Place;
 
 mod clean;
 mod prepare;
@@ -56,6 +57,8 @@ pub(super) struct Stage<'s> {
     voice: Voice,
     /// Who can explain; without one the words of the pods' conditions must do.
     scheduler: Option<Scheduler>,
+    /// The sandbox that runs here, which knows who explains nodes.
+    place: Option<Place>,
     world: World,
     /// Pods by UID and what was said of them, so that nothing is explained twice.
     explained: BTreeSet<(String, String)>,
@@ -69,6 +72,7 @@ impl<'s> Stage<'s> {
         live: Live,
         voice: Voice,
         scheduler: Option<Scheduler>,
+        place: Option<Place>,
     ) -> Stage<'s> {
         let (world, explained, undo) = (World::default(), BTreeSet::new(), Vec::new());
         let reports = scenario
@@ -82,7 +86,7 @@ impl<'s> Stage<'s> {
                 took: Duration::ZERO,
             })
             .collect();
-        Stage { scenario, live, voice, scheduler, world, explained, undo, reports }
+        Stage { scenario, live, voice, scheduler, place, world, explained, undo, reports }
     }
 
     /// Plays every part. A step that misses its state ends its part, for the next steps build on it.
@@ -153,6 +157,9 @@ impl<'s> Stage<'s> {
         }
         if step.explains || !result {
             self.explain_waiting().await;
+        }
+        if let Some(node) = &step.explains_node {
+            self.explain_node(node).await;
         }
         result
     }
@@ -316,6 +323,9 @@ impl<'s> Stage<'s> {
         {
             self.world.nodes = self.live.nodes().await?;
         }
+        if step.expectations.iter().any(expect::needs_usage) {
+            self.observe_usage().await?;
+        }
         if step.expectations.iter().any(expect::needs_events) {
             self.world.preempted.clear();
             for namespace in &part.namespaces {
@@ -323,6 +333,34 @@ impl<'s> Stage<'s> {
             }
         }
         Ok(())
+    }
+
+    /// What pods use, by the reports of their nodes.
+    async fn observe_usage(&mut self) -> Result<()> {
+        let nodes: BTreeSet<String> = self.world.pods.iter().filter_map(|pod| pod.node.clone()).collect();
+        self.world.used.clear();
+        for name in nodes {
+            let object = ObjectRef {
+                api_version: "slo.koordinator.sh/v1alpha1".to_owned(),
+                kind: "NodeMetric".to_owned(),
+                namespace: String::new(),
+                name,
+            };
+            let metric = self.live.get(&object).await?;
+            self.world.used.extend(metric.iter().flat_map(world::used));
+        }
+        Ok(())
+    }
+
+    /// Says what a node's agent does, or what the node lends, where there is a sandbox whose parts can be asked.
+    async fn explain_node(&mut self, name: &str) {
+        let running = self.place.as_ref().and_then(Place::running);
+        let told = match &running {
+            None => Ok("nobody here can be asked about it".to_owned()),
+            Some(running) => explain::node(name, running).await,
+        };
+        let text = told.map_or_else(|error| format!("{error:#}"), |text| indented(&text));
+        self.voice.say(&format!("    why     {name}:\n{}\n", text::wrap(&text, 12, EXPLANATION_WIDTH)));
     }
 
     /// Says why pods wait, by the scheduler's own account where it gives one. What was told before is not repeated.

@@ -21,6 +21,8 @@ pub(super) struct World {
     pub(super) objects: BTreeMap<ObjectRef, Option<Value>>,
     /// Pods that had to make room since the scenario began.
     pub(super) preempted: Vec<Preempted>,
+    /// What pods use, by namespace and name, where an expectation asks for it.
+    pub(super) used: BTreeMap<String, ResourceList>,
     /// Every pod seen since the scenario began, by UID.
     pub(super) seen: BTreeMap<String, Pod>,
 }
@@ -172,6 +174,15 @@ impl World {
         groups.sort_by_key(|group| std::cmp::Reverse(group.pods.len()));
         groups
     }
+}
+
+/// What a NodeMetric says of each pod: its `namespace/name`, and what it uses.
+pub(super) fn used(metric: &Value) -> impl Iterator<Item = (String, ResourceList)> + '_ {
+    let pods = metric["status"]["podsMetric"].as_array().into_iter().flatten();
+    pods.map(|pod| {
+        let resources = serde_json::from_value(pod["podUsage"]["resources"].clone()).unwrap_or_default();
+        (format!("{}/{}", text(&pod["namespace"]), text(&pod["name"])), resources)
+    })
 }
 
 fn text(value: &Value) -> String {

@@ -3,6 +3,7 @@
 //! Whoever holds the lock is the sandbox of this folder, so whether one runs is never a guess and no
 //! number of a dead process is mistaken for a live one.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::Write;
@@ -38,6 +39,9 @@ pub(crate) struct Running {
     /// Where its manager answers the API server; None where nobody does.
     #[serde(default)]
     pub(crate) admission: Option<String>,
+    /// Where koordlets of nodes that have a real one answer, by node.
+    #[serde(default)]
+    pub(crate) koordlets: BTreeMap<String, String>,
 }
 
 /// The folder is ours until this is dropped.
@@ -79,6 +83,11 @@ impl Place {
         self.dir.join("log")
     }
 
+    /// The files of nodes with a real koordlet.
+    pub(super) fn nodes(&self) -> PathBuf {
+        self.dir.join("nodes")
+    }
+
     fn state(&self) -> PathBuf {
         self.dir.join("running.json")
     }
@@ -96,6 +105,7 @@ impl Place {
             Ok(()) => {
                 // What a killed sandbox left behind says nothing about the one to come.
                 let _ = fs::remove_file(self.state());
+                let _ = koord_sandbox::nodes::clear_hosts(&self.nodes());
                 let _ = fs::remove_file(self.kubeconfig());
                 Ok(Some(Held { _lock: lock }))
             }
@@ -204,6 +214,7 @@ mod tests {
             scheduler: None,
             manager: None,
             admission: None,
+            koordlets: BTreeMap::new(),
         };
         place.announce(&running).unwrap();
         assert_eq!(place.running().unwrap().server, "s");

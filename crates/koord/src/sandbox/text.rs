@@ -13,6 +13,18 @@ fn counts(value: &Value) -> String {
     if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }
 
+/// Real koordlets: each while that fits a line.
+fn koordlets(running: &Running) -> String {
+    const NAMED_MAX: usize = 3;
+    let named = running.koordlets.iter().take(NAMED_MAX).map(|(node, url)| format!("{node} {url}"));
+    let named: Vec<String> = named.collect();
+    match running.koordlets.len() {
+        0 => "none".to_owned(),
+        count @ ..=NAMED_MAX => format!("{count}: {}", named.join(", ")),
+        count => format!("{count}: {}, …", named.join(", ")),
+    }
+}
+
 /// `koord sandbox status`.
 pub(super) fn status(place: &Place, running: &Running, answer: &Value) -> String {
     let objects: u64 =
@@ -27,6 +39,7 @@ pub(super) fn status(place: &Place, running: &Running, answer: &Value) -> String
         ("scheduler", running.scheduler.clone().unwrap_or_else(|| "none".to_owned())),
         ("manager", running.manager.clone().unwrap_or_else(|| "none".to_owned())),
         ("admission", running.admission.clone().unwrap_or_else(|| "none".to_owned())),
+        ("koordlets", koordlets(running)),
         ("nodes", counts(&answer["nodes"])),
         ("pods", counts(&answer["pods"])),
         ("objects", format!("{objects} of {kinds} kinds, revision {}", number(&answer["revision"]))),
@@ -84,11 +97,14 @@ mod tests {
         let place = Place::new(Some(dir.path())).unwrap();
         let scheduler = Some("http://h:2".to_owned());
         let (server, kubeconfig) = ("https://h:1".into(), "/k".into());
-        let running = Running { pid: 7, server, kubeconfig, scheduler, manager: None, admission: None };
+        let koordlets = BTreeMap::from([("edge-0".to_owned(), "http://h:3".to_owned())]);
+        let running =
+            Running { pid: 7, server, kubeconfig, scheduler, manager: None, admission: None, koordlets };
         let answer = json!({"started": "then", "kubernetes": "v1.35.4", "revision": 9,
             "nodes": {"ready": 3, "failed": 1}, "pods": {}, "objects": {"nodes": 4, "leases.coordination.k8s.io": 4}});
         let text = status(&place, &running, &answer);
         assert!(text.contains("scheduler   http://h:2\nmanager     none\nadmission   none\n"), "{text}");
+        assert!(text.contains("koordlets   1: edge-0 http://h:3\n"), "{text}");
         assert!(
             text.contains(
                 "nodes       1 failed, 3 ready\npods        none\nobjects     8 of 2 kinds, revision 9\n"

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -14,6 +15,7 @@ use koord_kit::shutdown::Shutdown;
 use koord_sandbox::cluster::{Cluster, Options, Step, Wanted};
 use koord_sandbox::dump::Dump;
 
+use super::koordlet::Koordlets;
 use super::manager::{self, Manager};
 use super::place::{Held, Place, Running, quoted, write_kubeconfig};
 use super::scheduler::Scheduler;
@@ -48,6 +50,9 @@ pub(super) struct Up {
     /// Who reclaims capacity and tells agents their strategies: `koord`, or `none` to bring your own
     #[arg(long, value_name = "WHO", value_parser = ["koord", "none"], default_value = "koord")]
     manager: String,
+    /// Who runs on nodes with `koordlet=real`: `koord`, or `none` to bring your own
+    #[arg(long, value_name = "WHO", value_parser = ["koord", "none"], default_value = "koord")]
+    koordlet: String,
     /// How many times faster than real the pods' behaviour runs: run times, failures, usage
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
     speed: f64,
@@ -123,6 +128,7 @@ impl Up {
             with_koord_kinds: !self.no_crds,
             with_controllers: !self.no_controllers,
             speed: self.speed,
+            hosts_dir: Some(place.nodes()),
             ..Options::default()
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -133,10 +139,14 @@ impl Up {
     async fn serve(
         &self,
         place: &Place,
-        options: Options,
+        mut options: Options,
         scenario: Option<&Scenario>,
         _held: Held,
     ) -> Result<()> {
+        let koordlets = Arc::new(Koordlets::default());
+        if self.koordlet == "koord" {
+            options.agents = Some(koordlets.clone());
+        }
         log::init(&LogOptions { verbosity: self.verbosity, ..LogOptions::default() })?;
         let shutdown = Shutdown::on_signals()?;
         let begun = Instant::now();
@@ -149,6 +159,9 @@ impl Up {
             started = Cluster::start(options, &mut progress) => started?,
             () = stop.cancelled() => return say("Stopped while starting."),
         };
+        for (node, address) in koordlets.addresses().await {
+            say(&step(&format!("koordlet of {node} at {address}"), begun))?;
+        }
         let (scheduler, manager, admission) = self.start_components(place, &cluster, begun).await?;
         let mut kubeconfigs = vec![place.kubeconfig()];
         if let Some(path) = &self.kubeconfig {
@@ -165,8 +178,9 @@ impl Up {
             scheduler: scheduler.as_ref().map(Scheduler::address),
             manager: manager.as_ref().map(Manager::address),
             admission,
+            koordlets: koordlets.addresses().await,
         };
-        place.announce(&running)?;
+        koordlets.announce(place, &running).await?;
         say(&format!(
             "Ready after {:.2} s. Kubeconfig: {}",
             begun.elapsed().as_secs_f64(),
@@ -179,6 +193,7 @@ impl Up {
             }
         };
         let shown = self.show(place, &running, scenario, stopped).await;
+        koordlets.fall_silent().await;
         place.withdraw(&kubeconfigs, &content);
         if let Some(manager) = manager {
             manager.stop().await;
@@ -237,7 +252,7 @@ impl Up {
                 stopped.as_mut().await;
                 has_ended = true;
             };
-            let played = demo::play(scenario, &self.play(running, true), ended).await;
+            let played = demo::play(scenario, &self.play(place, running, true), ended).await;
             if self.exit_after_demo || has_ended {
                 return played;
             }
@@ -250,22 +265,23 @@ impl Up {
         Ok(())
     }
 
-    fn play(&self, running: &Running, keeps: bool) -> Play {
+    fn play(&self, place: &Place, running: &Running, keeps: bool) -> Play {
         Play {
             kubeconfig: running.kubeconfig.to_string_lossy().into_owned(),
             scheduler: running.scheduler.clone(),
             scheduler_name: None,
+            place: Some(place.clone()),
             keeps,
         }
     }
 
     /// Plays on a sandbox of another process, which stays as it is when this one is interrupted.
-    fn play_there(&self, running: &Running, scenario: Option<&Scenario>) -> Result<()> {
+    fn play_there(&self, place: &Place, running: &Running, scenario: Option<&Scenario>) -> Result<()> {
         let Some(scenario) = scenario else { return Ok(()) };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let played = runtime.block_on(async {
             let stop = Shutdown::on_signals()?.token();
-            demo::play(scenario, &self.play(running, !self.exit_after_demo), stop.cancelled()).await
+            demo::play(scenario, &self.play(place, running, !self.exit_after_demo), stop.cancelled()).await
         });
         match played {
             Err(error) if !self.exit_after_demo => say(&format!("The demo: {error:#}")),
@@ -290,7 +306,7 @@ impl Up {
         {
             say("It stays as it is: the flags of this command have had no effect.")?;
         }
-        self.play_there(&running, scenario)?;
+        self.play_there(place, &running, scenario)?;
         say(&text::next_steps(place, &running, false, commands(scenario)))
     }
 
@@ -316,7 +332,7 @@ impl Up {
             }
         })?;
         shown.show()?;
-        self.play_there(&running, scenario)?;
+        self.play_there(place, &running, scenario)?;
         say(&text::next_steps(place, &running, false, commands(scenario)))
     }
 }

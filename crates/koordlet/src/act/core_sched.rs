@@ -2,8 +2,8 @@
 //! Spec: koordlet-enforce 15.5.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::Arc;
+use std::{fs, io};
 
 use koord_linux::cgroup::ids;
 use koord_linux::core_sched::{self, Scope};
@@ -20,9 +20,53 @@ use crate::decide::wish::{Batch, Place};
 use crate::metrics::Metric;
 use crate::state::News;
 
+/// Results of a change, in the order of the processes; or why none was changed.
+pub(super) type Changed = io::Result<Vec<io::Result<()>>>;
+
+/// Cookies of processes. The kernel has them, or does not.
+pub(super) trait Cookies: Send {
+    fn is_supported(&self) -> bool;
+
+    /// 0 for none.
+    fn cookie(&self, pid: u32) -> io::Result<u64>;
+
+    /// Gives a process one that nobody else has.
+    fn create(&self, pid: u32) -> io::Result<()>;
+
+    /// Gives each of `to` the cookie of `from`.
+    fn share(&self, from: u32, to: &[u32]) -> Changed;
+
+    fn clear(&self, pids: &[u32]) -> Changed;
+}
+
+/// The kernel's own.
+struct OfKernel;
+
+impl Cookies for OfKernel {
+    fn is_supported(&self) -> bool {
+        core_sched::is_supported()
+    }
+
+    fn cookie(&self, pid: u32) -> io::Result<u64> {
+        core_sched::cookie(pid)
+    }
+
+    fn create(&self, pid: u32) -> io::Result<()> {
+        core_sched::create(pid, Scope::Process)
+    }
+
+    fn share(&self, from: u32, to: &[u32]) -> Changed {
+        core_sched::share(from, to, Scope::Process)
+    }
+
+    fn clear(&self, pids: &[u32]) -> Changed {
+        core_sched::clear(pids, Scope::Process)
+    }
+}
+
 /// The strategy and what it remembers.
-#[derive(Default)]
 pub(super) struct CoreSched {
+    cookies: Box<dyn Cookies>,
     ledger: Ledger,
     /// Whether cookies of an earlier run were taken over.
     has_adopted: bool,
@@ -44,6 +88,12 @@ impl Unit<'_> {
     }
 }
 
+impl Default for CoreSched {
+    fn default() -> CoreSched {
+        CoreSched::new(Box::new(OfKernel))
+    }
+}
+
 impl Strategy for CoreSched {
     fn is_urgent(&self, news: News) -> bool {
         news.pods || news.slo
@@ -51,7 +101,7 @@ impl Strategy for CoreSched {
 
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let Some(slo) = ground.snapshot.slo.as_deref() else { return };
-        let Some(kernel) = kernel(setting) else { return };
+        let Some(kernel) = kernel(setting, &*self.cookies) else { return };
         let rule = Rule::of(&slo.qos);
         if !rule.is_on() && !self.was_on && self.has_adopted {
             return;
@@ -74,11 +124,15 @@ impl Strategy for CoreSched {
 }
 
 impl CoreSched {
+    pub(super) fn new(cookies: Box<dyn Cookies>) -> CoreSched {
+        CoreSched { cookies, ledger: Ledger::default(), has_adopted: false, was_on: false }
+    }
+
     /// Takes over what an earlier run gave out.
     fn adopt(&mut self, ground: &Ground<'_>, units: &[Unit<'_>]) {
         for unit in units {
             let (Want::Group(group) | Want::NoCookie { group }) = &unit.want else { continue };
-            let cookies = cookies(unit.pids.iter().copied());
+            let cookies = self.read(unit.pids.iter().copied());
             self.ledger.adopt(ground.uptime, &unit.key(), group, &cookies);
             self.has_adopted |= !cookies.is_empty();
         }
@@ -86,10 +140,10 @@ impl CoreSched {
 
     fn settle(&mut self, setting: &Setting, ground: &Ground<'_>, unit: &Unit<'_>) {
         let siblings = self.ledger.siblings(&unit.want);
-        let known = cookies(unit.pids.iter().copied().chain(siblings));
+        let known = self.read(unit.pids.iter().copied().chain(siblings));
         let seen = Observed { pids: &unit.pids, cookies: &known };
         let step = self.ledger.step(ground.uptime, &unit.key(), &unit.want, seen);
-        let outcome = take(&step);
+        let outcome = self.take(&step);
         let group = match &step {
             Step::Create { group, .. } | Step::Assign { group, .. } => Some(group.as_str()),
             _ => None,
@@ -114,9 +168,9 @@ impl CoreSched {
 }
 
 /// What the kernel has of core scheduling; none when it has nothing.
-fn kernel(setting: &Setting) -> Option<Kernel> {
+fn kernel(setting: &Setting, cookies: &dyn Cookies) -> Option<Kernel> {
     if !setting.is_anolis {
-        return core_sched::is_supported().then_some(Kernel::Mainline);
+        return cookies.is_supported().then_some(Kernel::Mainline);
     }
     if SystemFile::SchedCore.path(&setting.root).exists() {
         return Some(Kernel::Anolis { has_switch: true });
@@ -152,33 +206,29 @@ fn units<'a>(setting: &Setting, ground: &Ground<'a>, rule: &Rule) -> Vec<Unit<'a
     units
 }
 
-/// Cookies that can be read.
-fn cookies(pids: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
-    pids.filter_map(|pid| Some((pid, core_sched::cookie(pid).ok()?))).collect()
-}
+impl CoreSched {
+    /// Cookies that can be read.
+    fn read(&self, pids: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
+        pids.filter_map(|pid| Some((pid, self.cookies.cookie(pid).ok()?))).collect()
+    }
 
-/// Does what the ledger says.
-fn take(step: &Step) -> Outcome {
-    match step {
-        Step::Nothing | Step::Refresh { .. } => Outcome::default(),
-        Step::Assign { from, pids, .. } => Outcome { cookie: None, failed: assign(*from, pids) },
-        Step::Clear { pids } => {
-            let results = core_sched::clear(pids, Scope::Process);
-            Outcome { cookie: None, failed: failed(pids, results) }
-        }
-        Step::Create { first, others, .. } => {
-            let made = core_sched::create(*first, Scope::Process).and_then(|()| core_sched::cookie(*first));
-            let Ok(cookie) = made else { return Outcome::default() };
-            Outcome { cookie: Some(cookie), failed: assign(*first, others) }
+    /// Does what the ledger says.
+    fn take(&self, step: &Step) -> Outcome {
+        let assign = |from: u32, pids: &[u32]| failed(pids, self.cookies.share(from, pids));
+        match step {
+            Step::Nothing | Step::Refresh { .. } => Outcome::default(),
+            Step::Assign { from, pids, .. } => Outcome { cookie: None, failed: assign(*from, pids) },
+            Step::Clear { pids } => Outcome { cookie: None, failed: failed(pids, self.cookies.clear(pids)) },
+            Step::Create { first, others, .. } => {
+                let made = self.cookies.create(*first).and_then(|()| self.cookies.cookie(*first));
+                let Ok(cookie) = made else { return Outcome::default() };
+                Outcome { cookie: Some(cookie), failed: assign(*first, others) }
+            }
         }
     }
 }
 
-fn assign(from: u32, pids: &[u32]) -> BTreeSet<u32> {
-    failed(pids, core_sched::share(from, pids, Scope::Process))
-}
-
-fn failed(pids: &[u32], results: std::io::Result<Vec<std::io::Result<()>>>) -> BTreeSet<u32> {
+fn failed(pids: &[u32], results: Changed) -> BTreeSet<u32> {
     match results {
         Ok(results) => {
             pids.iter().zip(results).filter(|(_, result)| result.is_err()).map(|(pid, _)| *pid).collect()

@@ -19,6 +19,7 @@ use crate::decide::cpu_suppress::{self, Memory, Plan, Sample, Switches, Verdict}
 use crate::decide::snapshot::{BestEffortGroup, Level, Pod};
 use crate::decide::wish::Place;
 use crate::metrics::Metric;
+use crate::state::News;
 
 /// What was last worked out, for whoever asks. Cheap to clone.
 #[derive(Clone, Default)]
@@ -59,6 +60,12 @@ impl Suppress {
 }
 
 impl Strategy for Suppress {
+    /// A new policy moves the quota of all best-effort pods, and hooks move those of single pods at once: the quota above
+    /// them must be out of the way first.
+    fn is_urgent(&self, news: News) -> bool {
+        news.slo
+    }
+
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let cgroups = &setting.cgroups;
         if ground.news.pods || self.groups.is_empty() {

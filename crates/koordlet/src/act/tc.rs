@@ -10,11 +10,13 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use koord_linux::cgroup::{Cgroups, class_id};
 use koord_linux::resource::Resource;
+use koord_linux::root::Root;
 
 use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
@@ -35,6 +37,8 @@ const SHARED: [NodeClass; 3] = [NodeClass::System, NodeClass::Ls, NodeClass::Be]
 /// The strategy and what it remembers.
 pub(super) struct Tc {
     programs: Box<dyn Programs>,
+    /// Names the device as long as something of ours may be on it, so that another run can take it away.
+    mark: PathBuf,
     /// What was last made, and when.
     made: Option<(Desired, Instant)>,
     /// What was last said about it, so that it is said once.
@@ -50,9 +54,18 @@ struct Desired {
 }
 
 impl Tc {
-    pub(super) fn new(programs: Box<dyn Programs>) -> Tc {
-        Tc { programs, made: None, complaint: String::new() }
+    pub(super) fn new(root: &Root, programs: Box<dyn Programs>) -> Tc {
+        Tc { programs, mark: mark(root), made: None, complaint: String::new() }
     }
+}
+
+/// Takes away what an earlier run made.
+pub(super) fn give_back(root: &Root, programs: Box<dyn Programs>) {
+    Tc::new(root, programs).remove();
+}
+
+fn mark(root: &Root) -> PathBuf {
+    root.var_run.join("koordlet").join("shaped-device")
 }
 
 impl Strategy for Tc {
@@ -86,6 +99,9 @@ impl Strategy for Tc {
         });
         if is_made {
             return;
+        }
+        if let Err(error) = note(&self.mark, &desired.device) {
+            return self.complain(&format!("{}: {error}", self.mark.display()));
         }
         match self.make(&desired, hz(setting)) {
             Ok(()) => {
@@ -224,21 +240,33 @@ impl Tc {
         Ok(())
     }
 
-    /// Takes everything away that we made in this run.
+    /// Takes everything away that we made, in this run or in an earlier one.
     fn remove(&mut self) {
-        let Some((made, _)) = self.made.take() else { return };
+        self.made = None;
+        let Ok(device) = fs::read_to_string(&self.mark) else { return };
         // What is gone already needs no removing.
-        let _ = self.run(&["tc", "qdisc", "del", "dev", &made.device, "root"]);
+        let _ = self.run(&["tc", "qdisc", "del", "dev", device.trim(), "root"]);
         for class in SHARED {
             let Some(set) = class.address_set() else { continue };
             let _ = self.run(&rule("-D", set, &class_name(class.minor())));
             let _ = self.run(&["ipset", "destroy", set]);
         }
+        // Found again, it costs the next run a few programs that find nothing.
+        let _ = fs::remove_file(&self.mark);
     }
 
     fn run(&self, words: &[&str]) -> Result<String, String> {
         self.programs.run(words)
     }
+}
+
+/// Writes the name of the device down, where it is not yet.
+fn note(mark: &Path, device: &str) -> std::io::Result<()> {
+    if fs::read_to_string(mark).is_ok_and(|known| known == device) {
+        return Ok(());
+    }
+    mark.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::write(mark, device)
 }
 
 /// A rule of the mangle table about a set.

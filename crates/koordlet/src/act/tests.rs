@@ -1,5 +1,8 @@
 //! Strategies and hooks on a tree of plain files, with measurements put into the store by hand.
 
+mod core_sched;
+mod pod_resctrl;
+
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -249,6 +252,31 @@ fn suppression_by_quota() {
     world.put("kubepods/besteffort/cpuset.cpus.effective", "0-7\n");
     world.seconds(1, 1.0, &[("batch", 0.5)]);
     assert_eq!(world.get("kubepods/besteffort/cpu.max").split(' ').next(), Some("470000"));
+}
+
+/// Single quotas go before the quota of all comes, and come after it went, though the strategy is not due: v1 refuses
+/// everything else.
+#[test]
+fn quotas_change_hands_within_a_second() {
+    let batch = [("kubernetes.io/batch-cpu", "2000")];
+    let be = pod("batch").qos("BE").kube_qos("BestEffort").container("main", &batch, &batch).running().read();
+    let line = "-cpu-suppress-interval-seconds=60";
+    let mut world = World::new(Version::V1, line, threshold("cpuset"), vec![be]);
+    let quota = |dir: &str| format!("cpu/kubepods/besteffort{dir}/cpu.cfs_quota_us");
+    let dirs = ["", "/podbatch", "/podbatch/batch-main"];
+    for dir in dirs {
+        world.put(&quota(dir), "-1\n");
+        world.put(&format!("{BE}{dir}/cpuset.cpus"), "0-7\n");
+    }
+    let quotas = |world: &World| dirs.map(|dir| world.get(&quota(dir)));
+    world.seconds(1, 1.0, &[("batch", 0.5)]);
+    assert_eq!(quotas(&world), ["-1", "200000", "200000"]);
+    world.order(threshold("cfsQuota"));
+    world.seconds(1, 1.0, &[("batch", 0.5)]);
+    assert_eq!(quotas(&world), ["470000", "-1", "-1"]);
+    world.order(threshold("cpuset"));
+    world.seconds(1, 1.0, &[("batch", 0.5)]);
+    assert_eq!(quotas(&world), ["-1", "200000", "200000"]);
 }
 
 /// The quota of a throttled container grows while the node has room, its pod's first.

@@ -236,6 +236,36 @@ fn changes_are_given_back() {
     }
 }
 
+/// A set that was the parent's is so again, and each disk has the line back that it had.
+#[test]
+fn inherited_sets_and_lines_of_disks_are_given_back() {
+    let mut world = World::new(Version::V2);
+    let file = |name: &str| format!("cgroup/kubepods/besteffort/{name}");
+    world.put(&file("cpuset.cpus"), "\n");
+    world.put(&file("cpuset.cpus.effective"), "0-7\n");
+    let cpus = Value::Cpus(CpuSet::range(0..=3));
+    world.apply(Batch::Each(vec![wish(be(), File::CpusetCpus, cpus, Cause::CpuSuppress)]));
+    assert_eq!(world.get(&file("cpuset.cpus")), "0-3");
+    world.put(&file("io.max"), "8:16 rbps=5 wbps=max riops=max wiops=max\n");
+    let disk = |minor| crate::decide::wish::Disk { major: 8, minor };
+    let limit = |minor, bps: &str| {
+        wish(be(), File::BlkioReadBps, Value::Disk(disk(minor), bps.to_owned()), Cause::BlockIo)
+    };
+    world.apply(Batch::Each(vec![limit(16, "9")]));
+    world.put(&file("io.max"), "8:0 rbps=7 wbps=max riops=max wiops=max\n");
+    world.apply(Batch::Each(vec![limit(0, "0")]));
+    world.restart();
+    // A plain file holds one write only: what a kernel would hold is put there by hand.
+    world.put(
+        &file("io.max"),
+        "8:16 rbps=9 wbps=max riops=max wiops=max\n8:0 rbps=7 wbps=max riops=max wiops=max\n",
+    );
+    let report = world.applier.give_back(Instant::now(), |_| true);
+    assert_eq!(report, Report { written: 2, failed: 0 });
+    assert_eq!(world.get(&file("cpuset.cpus")), "");
+    assert_eq!(world.get(&file("io.max")), "8:16 rbps=5", "the other disk has what it had");
+}
+
 #[test]
 fn groups_that_are_gone_are_forgotten() {
     let mut world = World::new(Version::V1);

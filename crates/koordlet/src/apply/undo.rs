@@ -1,6 +1,7 @@
 //! What stood in files before we first wrote to them, kept over restarts, so that it can be given back.
 //!
-//! A line of JSON for each file, appended as it comes and written anew when most lines are of groups that are gone.
+//! A line of JSON for each file, and for each disk of a file that has many, appended as it comes and written anew when
+//! most lines are of groups that are gone.
 //! It lies where it dies with the groups: below `/var/run`.
 
 use std::collections::HashMap;
@@ -9,8 +10,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use koord_linux::cgroup::{Cgroups, Dir, Version};
-use koord_linux::executor::{Target, Update};
-use koord_linux::resource::{Resource, shares_of_weight, weight_of_shares};
+use koord_linux::executor::{INHERITED, Target, Update};
+use koord_linux::resource::{Device, Resource, shares_of_weight, value_of_device, weight_of_shares};
 use koord_linux::system::SystemFile;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,14 @@ pub struct Undo {
     path: Option<PathBuf>,
     file: Option<File>,
     lines: usize,
-    entries: HashMap<Target, Before>,
+    entries: HashMap<Key, Before>,
+}
+
+/// A file, or one disk's line in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    target: Target,
+    device: Option<Device>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +64,7 @@ impl Undo {
                 let Some(line) = serde_json::from_str::<Line>(&line).ok() else { continue };
                 let before = Before { value: line.before.clone(), reason: line.reason.clone() };
                 if let Some(target) = line.target() {
-                    undo.entries.entry(target).or_insert(before);
+                    undo.entries.entry(Key::new(target, &before.value)).or_insert(before);
                 }
             }
         }
@@ -85,12 +93,17 @@ impl Undo {
     }
 
     /// Takes note of what a file held before a write, the first time it is written.
-    pub(super) fn note(&mut self, target: &Target, before: &str, reason: &str) {
-        if self.entries.contains_key(target) {
+    pub(super) fn note(&mut self, update: &Update, before: &str, reason: &str) {
+        let key = Key::new(update.target.clone(), &update.value);
+        if self.entries.contains_key(&key) {
             return;
         }
-        let Some(line) = Line::of(target, before, reason) else { return };
-        self.entries.insert(target.clone(), Before { value: before.to_owned(), reason: reason.to_owned() });
+        let before = match (&key.target, key.device) {
+            (Target::Cgroup { resource, .. }, Some(device)) => value_of_device(*resource, before, device),
+            _ => before.to_owned(),
+        };
+        let Some(line) = Line::of(&key.target, &before, reason) else { return };
+        self.entries.insert(key, Before { value: before, reason: reason.to_owned() });
         if let (Some(file), Ok(mut text)) = (&mut self.file, serde_json::to_string(&line)) {
             text.push('\n');
             self.lines += 1;
@@ -102,9 +115,9 @@ impl Undo {
     /// What must be written to give back the changes that are meant.
     pub(super) fn updates(&self, version: Version, is_meant: &dyn Fn(&str) -> bool) -> Vec<Update> {
         let meant = self.entries.iter().filter(|(_, before)| is_meant(&before.reason));
-        let update = |(target, before): (&Target, &Before)| Update {
-            target: target.clone(),
-            value: decoded(target, version, &before.value),
+        let update = |(key, before): (&Key, &Before)| Update {
+            target: key.target.clone(),
+            value: decoded(&key.target, version, &before.value),
             cause: None,
         };
         meant.map(update).collect()
@@ -117,7 +130,7 @@ impl Undo {
 
     /// Forgets groups that are gone, and writes the file anew when most of it is about such.
     pub(super) fn retain_existing(&mut self, cgroups: &Cgroups) {
-        self.entries.retain(|target, _| target.exists(cgroups));
+        self.entries.retain(|key, _| key.target.exists(cgroups));
         if self.lines > 2 * self.entries.len() + SLACK {
             self.rewrite();
         }
@@ -126,8 +139,8 @@ impl Undo {
     fn rewrite(&mut self) {
         let Some(path) = &self.path else { return };
         let mut text = String::new();
-        for (target, before) in &self.entries {
-            let line = Line::of(target, &before.value, &before.reason);
+        for (key, before) in &self.entries {
+            let line = Line::of(&key.target, &before.value, &before.reason);
             if let Some(Ok(line)) = line.map(|line| serde_json::to_string(&line)) {
                 text.push_str(&line);
                 text.push('\n');
@@ -142,12 +155,19 @@ impl Undo {
     }
 }
 
+impl Key {
+    /// A value of a file with a line for each disk begins with the disk.
+    fn new(target: Target, value: &str) -> Key {
+        let is_per_device = matches!(&target, Target::Cgroup { resource, .. } if resource.is_per_device());
+        let device = value.split(' ').next().filter(|_| is_per_device).and_then(|word| word.parse().ok());
+        Key { target, device }
+    }
+}
+
 impl Line {
-    /// None for what is given back in another way: lines of disks by their strategy, groups of resctrl by removing
-    /// them, scores with their processes.
+    /// None for what is given back in another way: groups of resctrl by removing them, scores with their processes.
     fn of(target: &Target, before: &str, reason: &str) -> Option<Line> {
         let (file, dir) = match target {
-            Target::Cgroup { resource, .. } if resource.is_per_device() => return None,
             Target::Cgroup { resource, dir } => (resource.name(), Some(dir.as_str().to_owned())),
             Target::System(SystemFile::OomScoreAdj { .. } | SystemFile::SchedFeatures) => return None,
             Target::System(file) => (file.name(), None),
@@ -171,6 +191,7 @@ fn decoded(target: &Target, version: Version, value: &str) -> String {
     let Target::Cgroup { resource, .. } = target else { return value.to_owned() };
     match (resource, version, value) {
         (Resource::CfsQuotaUs | Resource::MemoryLimit, _, "max") => "-1".to_owned(),
+        (Resource::CpusetCpus, Version::V2, "") => INHERITED.to_owned(),
         (Resource::CpuShares, Version::V2, weight) => {
             shares_giving(weight).unwrap_or_else(|| value.to_owned())
         }

@@ -7,6 +7,7 @@ use koord_api::cpuset::CpuSet;
 use koord_linux::block::Storage;
 use koord_linux::cpu_info::CpuInfo;
 use koord_linux::error::Error;
+use koord_linux::handle::{Buffer, Handle};
 use koord_linux::root::Root;
 use koord_linux::topology::{self, Cpu, NumaNode};
 
@@ -68,7 +69,29 @@ pub(super) struct Collector {
     facts: Facts,
     /// The CPUs that the facts are about.
     online: Option<CpuSet>,
+    switch: Switch,
     rounds: Rounds,
+}
+
+/// The file that tells which CPUs are online. It is read every second, for a CPU that went must not stay in anybody's
+/// set until the next round.
+struct Switch {
+    file: Handle,
+    seen: Vec<u8>,
+}
+
+impl Switch {
+    /// Whether it tells something else than at the last look. A kernel without the file never does.
+    fn has_changed(&mut self, buffer: &mut Buffer) -> bool {
+        let Ok(content) = self.file.read(buffer) else { return false };
+        if content == self.seen {
+            return false;
+        }
+        let is_first = self.seen.is_empty();
+        self.seen.clear();
+        self.seen.extend_from_slice(content);
+        !is_first
+    }
 }
 
 impl Collector {
@@ -81,12 +104,14 @@ impl Collector {
             storage_every: settings.has_storage.then(|| Every::new(interval)),
             facts: Facts::default(),
             online: None,
+            switch: Switch { file: topology::online_handle(root), seen: Vec::new() },
             rounds: Rounds::default(),
         }
     }
 
-    pub(super) fn run(&mut self, now: Instant) {
-        if self.every.is_due(now) {
+    pub(super) fn run(&mut self, now: Instant, buffer: &mut Buffer) {
+        let is_changed = self.switch.has_changed(buffer);
+        if self.every.is_due(now) || is_changed {
             self.read_node();
         }
         if self.storage_every.as_mut().is_some_and(|every| every.is_due(now)) {

@@ -145,10 +145,21 @@ fn skipped(skip: Skip) -> Plan {
 
 fn by_quota(sample: &Sample<'_>, budget: Budget) -> Plan {
     let choice = quota::choose(budget.suppress_milli, budget.capacity_milli, sample.old_quota);
-    let wish = choice.quota.map(|quota| quota_wish(quota, Cause::CpuSuppress));
-    let mut batches: Vec<Batch> = wish.map(|wish| Batch::Each(vec![wish])).into_iter().collect();
+    let mut wishes: Vec<Wish> =
+        choice.quota.map(|quota| quota_wish(quota, Cause::CpuSuppress)).into_iter().collect();
+    if !wishes.is_empty() && sample.old_quota == UNLIMITED {
+        wishes.extend(sample.groups.iter().map(unlimited));
+    }
+    let mut batches = if wishes.is_empty() { Vec::new() } else { vec![Batch::Each(wishes)] };
     batches.extend(recovered_cpus(sample));
     Plan { verdict: Verdict::ByQuota { budget, choice }, quota: QuotaMove::Used, batches }
+}
+
+/// Differs: quotas of single pods go together with the first quota of all, where upstream leaves them to a hook that runs
+/// later: v1 refuses a quota that a child exceeds.
+fn unlimited(group: &BestEffortGroup) -> Wish {
+    let value = Value::Number(UNLIMITED);
+    Wish { place: group.place.clone(), file: File::CpuCfsQuota, value, cause: Cause::QuotaRecovery }
 }
 
 /// A plan that writes some CPUs, and gives the quota back unless that was done already.

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::node::{Brain, Mind, Parts, Readiness};
 use super::{client_options, talk};
-use crate::act::{Act, Setting, Today};
+use crate::act::{Act, Setting, Today, give_traffic_back};
 use crate::apply::{Applier, Undo, undo_path};
 use crate::audit::Auditor;
 use crate::collect::{self, Collectors};
@@ -229,6 +229,9 @@ impl Base {
         if report.written > 0 {
             tracing::info!(files = report.written, "changes of features that are off now were given back");
         }
+        if !self.options.gates.is_on("TCNetworkQoS") {
+            give_traffic_back(&self.options.root, self.options.is_host_mode);
+        }
         applier
     }
 
@@ -270,6 +273,7 @@ fn is_wanted(reason: &str, options: &Options) -> bool {
         _ if reason == Cause::CpuBurst.reason() || reason == Cause::QuotaBurst.reason() => &["CPUBurst"],
         _ if reason == Cause::MemoryQos.reason() => &["CgroupReconcile"],
         _ if reason == Cause::SystemConfig.reason() => &["SystemConfig"],
+        _ if reason == Cause::BlockIo.reason() => &["BlkIOReconcile"],
         // Hooks share a reason: while one of them is on all keep what they wrote.
         _ => &["GroupIdentity", "CPUSetAllocator", "BatchResource", "CPUNormalization", "CoreSched"],
     };
@@ -285,6 +289,7 @@ pub fn clean_up(options: &Options) -> Result<(), StartError> {
     let metrics = KoordletMetrics::new(&options.node_name);
     let mut applier = applier(options, cgroups, &Auditor::off(), &metrics);
     let report = applier.give_back(Instant::now(), |_| true);
+    give_traffic_back(root, options.is_host_mode);
     let groups = applier.resctrl().groups().unwrap_or_default();
     let is_ours =
         |name: &String| name.starts_with(GROUP_PREFIX) || GROUPS.iter().any(|class| class.as_str() == name);

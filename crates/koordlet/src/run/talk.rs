@@ -39,7 +39,7 @@ pub(super) fn start(
         Watcher { client: base.client.clone(), node: options.node_name.clone(), metrics: base.kit.clone() };
     base.tasks.spawn(watcher.clone().node(state.clone(), base.stop.clone()));
     base.tasks.spawn(watcher.clone().slo(state.clone(), &[], base.stop.clone()));
-    base.tasks.spawn(watcher.clone().metric(state.clone(), base.stop.clone()));
+    base.tasks.spawn(watcher.clone().metric(state.clone(), options.reports.pace, base.stop.clone()));
     if options.gates.is_on("BlkIOReconcile") {
         base.tasks.spawn(claims::run(base.client.clone(), state.clone(), base.stop.clone()));
     } else {
@@ -130,7 +130,7 @@ fn node_metric(base: &Base, state: &State, asker: Asker, devices: Option<Devices
             let _ = ask.reply.send(report);
         }
     });
-    let writer = Writer::new(base.client.clone(), &base.options.node_name);
+    let writer = Writer::new(base.client.clone(), &base.options.node_name, base.options.reports.pace);
     let metrics = base.metrics.clone();
     let observe = move |outcome: &write::Outcome| {
         let is_good = matches!(outcome, write::Outcome::Written);

@@ -16,7 +16,7 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::{MetricPolicy, NodeState, State};
+use super::{MetricPace, MetricPolicy, NodeState, State};
 
 /// Changes that may wait; one object changes seldom.
 const QUEUE: usize = 16;
@@ -69,10 +69,10 @@ impl Watcher {
     }
 
     /// Follows the NodeMetric's spec.
-    pub async fn metric(self, state: State, stop: CancellationToken) {
-        let (cache, worker) = self.cache(|object: NodeMetric| {
+    pub async fn metric(self, state: State, pace: MetricPace, stop: CancellationToken) {
+        let (cache, worker) = self.cache(move |object: NodeMetric| {
             let policy = object.spec.and_then(|spec| spec.metric_collect_policy);
-            MetricPolicy::new(policy.as_ref())
+            MetricPolicy::new(policy.as_ref(), &pace)
         });
         let take = |news: News<MetricPolicy>| {
             if let News::Object(policy) = news {

@@ -213,20 +213,50 @@ pub struct MetricPolicy {
     pub memory: NodeMemoryCollectPolicy,
 }
 
+/// How fast NodeMetric may be asked for, whatever its spec says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MetricPace {
+    pub aggregate_seconds_min: i64,
+    pub report_seconds_min: i64,
+    /// Reports per second over time, and at once.
+    pub qps: f64,
+    pub burst: f64,
+    /// Whether a new interval acts at once, not after the wait that goes on.
+    pub is_prompt: bool,
+}
+
+impl Default for MetricPace {
+    /// As the original has it.
+    fn default() -> MetricPace {
+        MetricPace {
+            aggregate_seconds_min: 60,
+            report_seconds_min: 30,
+            qps: 0.1,
+            burst: 2.0,
+            is_prompt: false,
+        }
+    }
+}
+
+impl MetricPace {
+    /// For a cluster that somebody is watching, where nobody counts writes.
+    pub const fn hurried() -> MetricPace {
+        MetricPace { aggregate_seconds_min: 1, report_seconds_min: 1, qps: 2.0, burst: 4.0, is_prompt: true }
+    }
+}
+
 const AGGREGATE_SECONDS_DEFAULT: i64 = 300;
-const AGGREGATE_SECONDS_MIN: i64 = 60;
 const REPORT_SECONDS_DEFAULT: i64 = 60;
-const REPORT_SECONDS_MIN: i64 = 30;
 const WINDOWS_DEFAULT_SECONDS: [i64; 3] = [300, 600, 1800];
 
 impl Default for MetricPolicy {
     fn default() -> MetricPolicy {
-        MetricPolicy::new(None)
+        MetricPolicy::new(None, &MetricPace::default())
     }
 }
 
 impl MetricPolicy {
-    pub fn new(policy: Option<&MetricCollectPolicy>) -> MetricPolicy {
+    pub fn new(policy: Option<&MetricCollectPolicy>, pace: &MetricPace) -> MetricPolicy {
         let seconds = |field: Option<i64>, default: i64, min: i64| field.unwrap_or(default).max(min);
         let windows = policy.and_then(|policy| policy.node_aggregate_policy.as_ref());
         let windows = windows.map(|policy| policy.durations.clone()).filter(|windows| !windows.is_empty());
@@ -234,12 +264,12 @@ impl MetricPolicy {
             aggregate_seconds: seconds(
                 policy.and_then(|policy| policy.aggregate_duration_seconds),
                 AGGREGATE_SECONDS_DEFAULT,
-                AGGREGATE_SECONDS_MIN,
+                pace.aggregate_seconds_min,
             ),
             report_interval_seconds: seconds(
                 policy.and_then(|policy| policy.report_interval_seconds),
                 REPORT_SECONDS_DEFAULT,
-                REPORT_SECONDS_MIN,
+                pace.report_seconds_min,
             ),
             windows: windows
                 .unwrap_or_else(|| WINDOWS_DEFAULT_SECONDS.map(GoDuration::from_seconds).to_vec()),

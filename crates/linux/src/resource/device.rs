@@ -6,6 +6,9 @@ use std::str::FromStr;
 use super::Resource;
 use crate::error::Malformed;
 
+/// Weight of a disk that nobody configured.
+const WEIGHT_DEFAULT: &str = "100";
+
 /// A disk's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Device {
@@ -71,6 +74,24 @@ pub(crate) fn limit_key(resource: Resource) -> Option<&'static str> {
     }
 }
 
+/// What must be written, in v1's language, so that a file says of a device what it says now. What it does not speak of
+/// has no limit, the usual weight, and no model of its own.
+pub fn value_of_device(resource: Resource, content: &str, device: Device) -> String {
+    let line = line_of(content, device);
+    let setting = match (resource, &line) {
+        (Resource::IoCostQos, None) => "enable=0".to_owned(),
+        (Resource::IoCostModel, None) => "ctrl=auto".to_owned(),
+        (Resource::IoWeight, None) => WEIGHT_DEFAULT.to_owned(),
+        (_, None) => "0".to_owned(),
+        (_, Some(line)) => match limit_key(resource).and_then(|key| line.value(key)) {
+            Some("max") => "0".to_owned(),
+            Some(limit) => limit.to_owned(),
+            None => line.words.join(" "),
+        },
+    };
+    format!("{device} {setting}")
+}
+
 /// Whether the file already says what `value` asks of its device. Spec: koordlet-enforce 3.4.
 pub(crate) fn is_same(resource: Resource, value: &str, content: &str) -> bool {
     let Some(wanted) = DeviceLine::parse(value) else {
@@ -82,6 +103,10 @@ pub(crate) fn is_same(resource: Resource, value: &str, content: &str) -> bool {
         ["0"] => current.is_none(),
         // Where nothing is said, io.max has no limit.
         [word] if limit_key(resource).is_some() && word.ends_with("=max") && current.is_none() => true,
+        // v2 tells first what holds for every disk that has no line.
+        [weight] if resource == Resource::IoWeight && current.is_none() => {
+            content.lines().any(|line| line.strip_prefix("default ") == Some(weight))
+        }
         // Differs: upstream compares whole lines, which the kernel prints otherwise (`rpct=95.00`, and more keys).
         words => current.is_some_and(|current| words.iter().all(|word| says(&current, word))),
     }

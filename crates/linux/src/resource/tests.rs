@@ -213,6 +213,8 @@ fn what_a_file_already_says_is_not_written() {
         (Resource::ReadIops, V2, "8:0 riops=max", "8:0 rbps=max wbps=max riops=5 wiops=max\n", false),
         (Resource::IoWeight, V2, "8:0 60", "default 100\n8:0 60\n", true),
         (Resource::IoWeight, V2, "8:0 60", "default 100\n", false),
+        (Resource::IoWeight, V2, "8:0 100", "default 100\n", true),
+        (Resource::IoWeight, V2, "8:0 100", "default 100\n8:0 60\n", false),
         (
             Resource::IoCostQos,
             V1,
@@ -242,4 +244,24 @@ fn growing_values_are_written_parents_first() {
     let fault = raised(Resource::MemoryMin, V2, "4", "x").unwrap_err().to_string();
     assert_eq!(fault, "memory.min value is not int64: x");
     assert!(raised(Resource::CpusetCpus, V1, "0", "x").is_err());
+}
+
+/// What gives a disk's line back.
+#[test]
+fn lines_of_disks_are_told_in_the_language_of_v1() {
+    let disk = Device { major: 8, minor: 0 };
+    let max = "8:16 rbps=1 wbps=2 riops=3 wiops=4\n8:0 rbps=max wbps=7 riops=max wiops=max\n";
+    for (resource, content, want) in [
+        (Resource::ReadIops, "8:16 5\n", "8:0 0"),
+        (Resource::ReadIops, "8:16 5\n8:0 7\n", "8:0 7"),
+        (Resource::WriteBps, max, "8:0 7"),
+        (Resource::ReadBps, max, "8:0 0"),
+        (Resource::IoWeight, "default 100\n8:0 60\n", "8:0 60"),
+        (Resource::IoWeight, "default 100\n", "8:0 100"),
+        (Resource::IoCostQos, "", "8:0 enable=0"),
+        (Resource::IoCostQos, "8:0 enable=1 ctrl=user\n", "8:0 enable=1 ctrl=user"),
+        (Resource::IoCostModel, "", "8:0 ctrl=auto"),
+    ] {
+        assert_eq!(value_of_device(resource, content, disk), want, "{}", resource.name());
+    }
 }

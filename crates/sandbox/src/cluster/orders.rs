@@ -78,7 +78,7 @@ impl Inner {
                 nodes = count;
             }
         };
-        let internal = |error: super::ClusterError| ApiError::internal(error.to_string());
+        let internal = |error: super::ClusterError| ApiError::internal(koord_kit::log::chain(&error));
         self.install_kinds(&mut progress).await.map_err(internal)?;
         *parts = self.start_parts(&mut progress).await.map_err(internal)?;
         Ok(json!({"nodes": nodes}))
@@ -96,7 +96,8 @@ impl Inner {
         let nodes = fleet(&parts.fleet)?.list().await.map_err(refused)?;
         let row = |node: &NodeRow| {
             json!({"name": node.name, "pool": node.pool, "state": self.state(node), "pods": node.pods,
-                "cpus": node.cpus, "memory": node.memory, "gpus": node.gpus})
+                "cpus": node.cpus, "memory": node.memory, "gpus": node.gpus,
+                "files": node.dir})
         };
         Ok(json!({"nodes": nodes.iter().map(row).collect::<Vec<Value>>()}))
     }
@@ -146,7 +147,11 @@ impl Inner {
 fn refused(error: FleetError) -> ApiError {
     match error {
         FleetError::Unknown { .. } => ApiError::new(404, "NotFound", error.to_string()),
-        FleetError::Stopped => ApiError::internal(error.to_string()),
+        FleetError::Stopped | FleetError::Host { .. } | FleetError::Agent { .. } => {
+            ApiError::internal(error.to_string())
+        }
+        FleetError::NoHosts { .. } => ApiError::bad_request(error.to_string()),
+        FleetError::Kind(error) => error,
         FleetError::Refused { error, .. } => error,
     }
 }

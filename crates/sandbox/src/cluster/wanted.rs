@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::nodes::shape::{self, Pool};
+use crate::nodes::shape::{self, Koordlet, Pool, REAL_KOORDLETS_MAX};
 
 /// As typed; travels as it is, so that both ends read it alike.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
@@ -35,6 +35,11 @@ impl Wanted {
         let mut pools = pools.map_err(|error| error.to_string())?;
         match (self.nodes, pools.as_mut_slice()) {
             (None, _) => {}
+            (Some(count), [pool]) if pool.shape.koordlet == Koordlet::Real && count > REAL_KOORDLETS_MAX => {
+                return Err(format!(
+                    "--nodes: {count} is not accepted, expected at most {REAL_KOORDLETS_MAX} nodes with koordlet=real"
+                ));
+            }
             (Some(count), [pool]) => pool.count = count,
             (Some(_), _) => {
                 return Err(
@@ -80,6 +85,7 @@ mod tests {
             (Some(1), &["name=a", "name=b"][..], "--nodes goes with one --node-shape"),
             (None, &["name=a", "name=a,cores=8"], "two pools are called \"a\""),
             (None, &["cores=many"], "many"),
+            (Some(17), &["koordlet=real"], "--nodes: 17 is not accepted, expected at most 16"),
         ] {
             let error = wanted(nodes, shapes).unwrap_err();
             assert!(error.contains(want), "{error}");

@@ -3,6 +3,7 @@
 //! `Fleet` is the handle: it starts the task, talks to it by `Command`s and awaits its end. The task is
 //! `engine`, the only owner of `nodes` and `pods`; `write` has what it does to the cluster.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +19,17 @@ use crate::status::ApiError;
 
 mod address;
 mod engine;
+mod host;
+mod mirror;
 mod nodes;
 mod pods;
 mod report;
 mod timer;
 mod traces;
 mod write;
+
+pub use host::{Agents, HostNode, Hosts, Started, Stopped};
+pub use mirror::clear_hosts;
 
 /// How a fleet is made and how it behaves.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +39,8 @@ pub struct Options {
     pub timing: Timing,
     /// Nodes that are there already and in no pool come to life, too.
     pub adopt: bool,
+    /// Where nodes with a real koordlet stand; without it there can be none.
+    pub hosts: Option<Hosts>,
 }
 
 /// How often kubelet speaks.
@@ -54,6 +62,7 @@ impl Default for Timing {
 pub struct Fleet {
     api: Arc<Api>,
     commands: mpsc::Sender<Command>,
+    hosts: Option<Hosts>,
     stop: watch::Sender<bool>,
     task: Option<JoinHandle<()>>,
 }
@@ -70,6 +79,8 @@ pub struct NodeRow {
     /// Bytes.
     pub memory: i64,
     pub gpus: u32,
+    /// Its files, where it is a machine to an agent.
+    pub dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +101,22 @@ pub enum FleetError {
     Stopped,
     #[error("node {node}: {error}")]
     Refused { node: String, error: ApiError },
+    #[error("{}", .0.message)]
+    Kind(ApiError),
+    #[error(
+        "node {node}: koordlet: \"real\" is not accepted, a sandbox needs a folder and the kinds of Koord for it; expected simulated"
+    )]
+    NoHosts { node: String },
+    #[error("node {node}: cannot make its files or its kubelet: {source}")]
+    Host { node: String, source: std::io::Error },
+    #[error("node {node}: its koordlet does not start: {reason}")]
+    Agent { node: String, reason: String },
 }
 
 /// What can be asked of the task.
 enum Command {
     /// Answered with the names of the nodes once they are registered.
-    Add(Box<Pool>, oneshot::Sender<Vec<String>>),
+    Add(Box<Pool>, oneshot::Sender<Result<Vec<String>, FleetError>>),
     /// The nodes a name stands for: a node or a pool.
     Find(String, oneshot::Sender<Vec<String>>),
     Fail(Vec<String>, oneshot::Sender<()>),
@@ -111,12 +132,13 @@ const COMMANDS_MAX: usize = 64;
 
 impl Fleet {
     /// Brings the nodes of all pools to life. They register in the background: see `ready`.
-    pub fn start(api: Arc<Api>, options: Options) -> Result<Fleet, ApiError> {
+    pub fn start(api: Arc<Api>, options: Options) -> Result<Fleet, FleetError> {
         let (commands, inbox) = mpsc::channel(COMMANDS_MAX);
         let (stop, stopped) = watch::channel(false);
+        let hosts = options.hosts.clone();
         let engine = engine::Engine::new(api.clone(), options)?;
         let task = tokio::spawn(engine.run(inbox, stopped));
-        Ok(Fleet { api, commands, stop, task: Some(task) })
+        Ok(Fleet { api, commands, hosts, stop, task: Some(task) })
     }
 
     /// Waits until all nodes asked for so far are registered.
@@ -124,9 +146,43 @@ impl Fleet {
         self.ask(Command::Ready).await
     }
 
+    /// Starts the agents of the nodes that the fleet began with, once these are registered.
+    pub async fn ready_with_agents(&self) -> Result<(), FleetError> {
+        self.ready().await?;
+        let names: Vec<String> = self.list().await?.into_iter().map(|row| row.name).collect();
+        self.start_agents(&names).await
+    }
+
     /// Adds nodes to a pool, new or known; their numbers go on. Returns their names once registered.
     pub async fn add(&self, pool: Pool) -> Result<Vec<String>, FleetError> {
-        self.ask(|reply| Command::Add(Box::new(pool), reply)).await
+        let names = self.ask(|reply| Command::Add(Box::new(pool), reply)).await??;
+        if let Err(error) = self.start_agents(&names).await {
+            // A node without the agent it was to have is of no use.
+            for name in &names {
+                self.remove(name).await?;
+            }
+            return Err(error);
+        }
+        Ok(names)
+    }
+
+    /// Starts the agents of those of these nodes that are to have one.
+    async fn start_agents(&self, names: &[String]) -> Result<(), FleetError> {
+        let Some(hosts) = &self.hosts else { return Ok(()) };
+        let Some(agents) = &hosts.agents else { return Ok(()) };
+        for row in self.list().await?.into_iter().filter(|row| names.contains(&row.name)) {
+            let Some(dir) = row.dir else { continue };
+            let node = HostNode { name: row.name.clone(), dir, kubeconfig: hosts.kubeconfig.clone() };
+            agents.start(node).await.map_err(|reason| FleetError::Agent { node: row.name, reason })?;
+        }
+        Ok(())
+    }
+
+    async fn stop_agents(&self, names: &[String]) {
+        let Some(agents) = self.hosts.as_ref().and_then(|hosts| hosts.agents.as_ref()) else { return };
+        for name in names {
+            agents.stop(name).await;
+        }
     }
 
     /// Takes a node, or all of a pool, out of the cluster with all that is said about it. Its pods are
@@ -134,6 +190,7 @@ impl Fleet {
     pub async fn remove(&self, name: &str) -> Result<Vec<String>, FleetError> {
         let nodes = self.find(name).await?;
         let names = nodes.clone();
+        self.stop_agents(&nodes).await;
         self.ask(|reply| Command::Forget(names, reply)).await?;
         for node in &nodes {
             self.delete_objects(node).await?;
@@ -154,6 +211,7 @@ impl Fleet {
     pub async fn fail(&self, name: &str) -> Result<Vec<String>, FleetError> {
         let nodes = self.find(name).await?;
         let names = nodes.clone();
+        self.stop_agents(&nodes).await;
         self.ask(|reply| Command::Fail(names, reply)).await?;
         Ok(nodes)
     }
@@ -163,6 +221,7 @@ impl Fleet {
         let nodes = self.find(name).await?;
         let names = nodes.clone();
         self.ask(|reply| Command::Revive(names, reply)).await?;
+        self.start_agents(&nodes).await?;
         Ok(nodes)
     }
 
@@ -173,6 +232,8 @@ impl Fleet {
 
     /// Stops all nodes at once; what was being written is finished.
     pub async fn stop(mut self) {
+        let nodes = self.list().await.unwrap_or_default();
+        self.stop_agents(&nodes.into_iter().map(|row| row.name).collect::<Vec<_>>()).await;
         let _ = self.stop.send(true);
         if let Some(task) = self.task.take() {
             let _ = task.await;

@@ -14,7 +14,7 @@ use crate::kinds::meta;
 
 /// What nodes run, as `nodeInfo` tells it.
 pub(crate) const KUBELET_VERSION: &str = "v1.35.4";
-const KUBELET_PORT: u16 = 10250;
+pub(crate) const KUBELET_PORT: u16 = 10250;
 /// Namespace of node leases.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASE_SECONDS: u32 = 40;
@@ -26,6 +26,7 @@ pub(crate) struct Identity<'a> {
     /// Number in its pool.
     pub(crate) index: u32,
     pub(crate) address: Ipv4Addr,
+    pub(crate) kubelet_port: u16,
 }
 
 /// The Node as kubelet registers it, status included.
@@ -78,7 +79,7 @@ fn status(shape: &Shape, identity: &Identity<'_>, now: Timestamp) -> Value {
         "allocatable": amounts(&allocatable(shape)),
         "capacity": amounts(&capacity(shape)),
         "conditions": conditions(&[], now),
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": identity.kubelet_port}},
         "images": [],
         "nodeInfo": {
             "architecture": "amd64",
@@ -255,7 +256,12 @@ mod tests {
             ephemeral_storage: 100 << 30,
             ..Shape::default()
         };
-        let identity = Identity { name: "web-7", index: 7, address: Ipv4Addr::new(10, 0, 0, 7) };
+        let identity = Identity {
+            name: "web-7",
+            index: 7,
+            address: Ipv4Addr::new(10, 0, 0, 7),
+            kubelet_port: KUBELET_PORT,
+        };
         let node = node(&shape, &identity, at(0));
         assert_eq!(
             node["metadata"]["labels"],
@@ -286,7 +292,8 @@ mod tests {
     #[test]
     fn a_heartbeat_keeps_what_others_wrote() {
         let shape = Shape::default();
-        let identity = Identity { name: "n", index: 0, address: Ipv4Addr::new(10, 0, 0, 1) };
+        let identity =
+            Identity { name: "n", index: 0, address: Ipv4Addr::new(10, 0, 0, 1), kubelet_port: KUBELET_PORT };
         let mut node = node(&shape, &identity, at(100));
         node["status"]["allocatable"]["kubernetes.io/batch-cpu"] = json!("9000");
         node["status"]["conditions"][3] = json!({"type": "Ready", "status": "Unknown",

@@ -10,7 +10,7 @@ use koord_api::topology::{CpuInfo, CpuTopology};
 
 mod read;
 
-pub use read::{flag, read};
+pub use read::{REAL_KOORDLETS_MAX, flag, read};
 
 /// Some nodes alike. They are called `name-0`, `name-1`, …
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +50,17 @@ pub struct Shape {
     pub zones: Vec<String>,
     /// Kubelet's `topologyManagerPolicy`.
     pub topology_policy: String,
+    pub koordlet: Koordlet,
+}
+
+/// Who reports what a node uses, and holds its pods back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Koordlet {
+    /// The node itself, out of what its pods are said to use.
+    #[default]
+    Simulated,
+    /// A koordlet, which finds the node's files and its kubelet as on a machine.
+    Real,
 }
 
 /// GPUs of a node, spread over its NUMA nodes.
@@ -103,6 +114,7 @@ impl Default for Shape {
             region: "sandbox".to_owned(),
             zones: zone_names(1),
             topology_policy: "none".to_owned(),
+            koordlet: Koordlet::Simulated,
         }
     }
 }

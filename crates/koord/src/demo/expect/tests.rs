@@ -361,6 +361,35 @@ fn who_made_room_is_known_after_it_is_gone() {
 }
 
 #[test]
+fn pods_use_what_their_nodes_say() {
+    let metric = json!({"status": {"podsMetric": [
+        {"namespace": "shop", "name": "a", "podUsage": {"resources": {"cpu": "1500m", "memory": "1Gi"}}},
+        {"namespace": "shop", "name": "b", "podUsage": {"resources": {"cpu": "700m"}}},
+        {"namespace": "other", "name": "a", "podUsage": {"resources": {"cpu": "9"}}}]}});
+    let mut world = world(vec![pod("a", "n1"), pod("b", "n2")]);
+    world.used = super::super::world::used(&metric).collect();
+    let amount = |text: &str| Some(text.parse::<Quantity>().unwrap());
+    for (name, pods, resource, least, most, is_met, says) in [
+        (
+            "both",
+            pods("app=web"),
+            "cpu",
+            amount("2"),
+            amount("3"),
+            true,
+            "2200m cpu used, at least 2 wanted, at most 3 wanted",
+        ),
+        ("one", named("a"), "cpu", None, amount("1"), false, "pod a: 1500m cpu used, at most 1 wanted"),
+        ("too little", named("b"), "cpu", amount("1"), None, false, "700m cpu used"),
+        ("not all measured", pods("app=web"), "memory", None, amount("9Gi"), false, "1 of 2 measured so far"),
+        ("nobody", named("c"), "cpu", None, amount("9"), false, "0 of 0 measured so far"),
+    ] {
+        let expectation = Expectation::Usage { pods, resource: resource.to_owned(), least, most };
+        check(name, &expectation, &world, is_met, says);
+    }
+}
+
+#[test]
 fn gone_means_gone() {
     let mut leaving = pod("a", "n1");
     leaving.is_terminating = true;

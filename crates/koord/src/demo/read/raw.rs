@@ -18,6 +18,7 @@ pub(super) struct Step {
     pub(super) timeout: Option<String>,
     #[serde(default)]
     pub(super) explain: bool,
+    pub(super) explain_node: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -101,6 +102,7 @@ pub(super) enum Expectation {
     Preempted(Preempted),
     Gone(Pods),
     Allocatable(Allocatable),
+    Usage(Usage),
     Object(Matches),
 }
 
@@ -195,6 +197,17 @@ pub(super) struct Allocatable {
     pub(super) at_most: Option<Amount>,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Usage {
+    namespace: Option<String>,
+    pod: Option<String>,
+    selector: Option<String>,
+    pub(super) resource: String,
+    pub(super) at_least: Option<Amount>,
+    pub(super) at_most: Option<Amount>,
+}
+
 /// A quantity; YAML takes a plain one for a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -233,4 +246,5 @@ taken_out!(PodStates: namespace, pod, selector => Pods);
 taken_out!(Spread: namespace, pod, selector => Pods);
 taken_out!(OnNodes: namespace, pod, selector => Pods);
 taken_out!(Unschedulable: namespace, pod, selector => Pods);
+taken_out!(Usage: namespace, pod, selector => Pods);
 taken_out!(Preempted: namespace, pod, selector => Pods);

@@ -65,7 +65,8 @@ impl<'d, 'n, F: Fn(&Path) -> Result<String>> Checker<'d, 'n, F> {
             expectations.extend(self.expectation(&format!("{at}.expect[{i}]"), expectation));
         }
         let timeout = raw.timeout.map(|text| self.timeout(at, &text)).unwrap_or(TIMEOUT_DEFAULT);
-        Step { title: raw.title, text: raw.text, actions, expectations, timeout, explains: raw.explain }
+        let (title, text, explains, explains_node) = (raw.title, raw.text, raw.explain, raw.explain_node);
+        Step { title, text, actions, expectations, timeout, explains, explains_node }
     }
 
     fn timeout(&mut self, at: &str, text: &str) -> Duration {
@@ -273,6 +274,7 @@ impl<'d, 'n, F: Fn(&Path) -> Result<String>> Checker<'d, 'n, F> {
                 Some(Expectation::Gone { pods })
             }
             raw::Expectation::Allocatable(raw) => self.allocatable(&format!("{at}.allocatable"), raw),
+            raw::Expectation::Usage(raw) => self.usage(&format!("{at}.usage"), raw),
             raw::Expectation::Object(mut raw) => {
                 let object = self.object(&format!("{at}.object"), raw.take())?;
                 Some(Expectation::Object { object, matches: raw.matches })
@@ -291,6 +293,19 @@ impl<'d, 'n, F: Fn(&Path) -> Result<String>> Checker<'d, 'n, F> {
         let least = self.amount(&format!("{at}.atLeast"), raw.at_least);
         let most = self.amount(&format!("{at}.atMost"), raw.at_most);
         Some(Expectation::Allocatable { resource: raw.resource, nodes, least, most })
+    }
+
+    fn usage(&mut self, at: &str, mut raw: raw::Usage) -> Option<Expectation> {
+        if !["cpu", "memory"].contains(&raw.resource.as_str()) {
+            self.problems.refuse(&format!("{at}.resource"), &raw.resource, "cpu or memory");
+        }
+        if raw.at_least.is_none() && raw.at_most.is_none() {
+            self.problems.message(at, "atLeast, atMost or both are needed");
+        }
+        let least = self.amount(&format!("{at}.atLeast"), raw.at_least.take());
+        let most = self.amount(&format!("{at}.atMost"), raw.at_most.take());
+        let pods = self.pods(at, raw.take())?;
+        Some(Expectation::Usage { pods, resource: raw.resource, least, most })
     }
 
     fn amount(&mut self, at: &str, raw: Option<raw::Amount>) -> Option<Quantity> {

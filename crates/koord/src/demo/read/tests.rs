@@ -30,13 +30,13 @@ fn step(body: &str) -> super::super::scenario::Step {
 #[test]
 fn the_built_in_scenario_is_sound() {
     let scenario = super::super::load(None).unwrap();
-    assert_eq!(scenario.parts.len(), 6);
+    assert_eq!(scenario.parts.len(), 7);
     assert_eq!(scenario.needs, Needs { nodes: 100, zones: 3 });
     let pool = koord_sandbox::nodes::shape::flag(&scenario.shapes[0]).unwrap();
     assert_eq!((pool.count, pool.shape.zones.len()), (100, 3));
     // A part that is played alone brings the nodes that it has here.
-    let alone = read(&Library::Embedded(super::super::BUILTIN), Path::new("colocation.yaml")).unwrap();
-    assert_eq!(alone.shapes, scenario.shapes[1..]);
+    let alone = |file: &str| read(&Library::Embedded(super::super::BUILTIN), Path::new(file)).unwrap().shapes;
+    assert_eq!([alone("colocation.yaml"), alone("agent.yaml")].concat(), scenario.shapes[1..]);
     // Every file is reachable, and every step of it waits for something.
     assert_eq!(super::super::BUILTIN.len(), scenario.parts.len() + 1);
     for step in scenario.parts.iter().flat_map(|part| &part.steps) {
@@ -47,7 +47,7 @@ fn the_built_in_scenario_is_sound() {
 #[test]
 fn every_action_is_read() {
     let step = step(
-        "  timeout: 1m30s\n  explain: true\n  do:\n\
+        "  timeout: 1m30s\n  explain: true\n  explainNode: node-1\n  do:\n\
          \x20 - apply: [{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}]\n\
          \x20 - delete: {kind: Pod, name: p}\n\
          \x20 - scale: {kind: Deployment, name: d, replicas: 3}\n\
@@ -59,6 +59,7 @@ fn every_action_is_read() {
          \x20 - uncordon: {hosting: {pod: p}}\n",
     );
     assert_eq!((step.timeout, step.explains), (Duration::from_secs(90), true));
+    assert_eq!(step.explains_node.as_deref(), Some("node-1"));
     let [apply, delete, scale, patch, strategic, all, named, selected, hosting] = step.actions.as_slice()
     else {
         panic!("{:?}", step.actions)
@@ -90,6 +91,7 @@ fn every_expectation_is_read() {
          \x20 - gone: {pod: p}\n\
          \x20 - allocatable: {resource: cpu, atLeast: 20k}\n\
          \x20 - allocatable: {resource: cpu, nodes: disk=ssd, atLeast: 1, atMost: 4Gi}\n\
+         \x20 - usage: {selector: app=web, resource: memory, atMost: 4Gi}\n\
          \x20 - object: {apiVersion: scheduling.koordinator.sh/v1alpha1, kind: Reservation, name: r, matches: {status: {phase: Available}}}\n",
     );
     assert_eq!(step.timeout, Duration::from_secs(60));
@@ -105,6 +107,7 @@ fn every_expectation_is_read() {
         gone,
         open,
         closed,
+        usage,
         object,
     ] = step.expectations.as_slice()
     else {
@@ -128,6 +131,9 @@ fn every_expectation_is_read() {
         matches!(open, Expectation::Allocatable { nodes: None, most: None, least: Some(least), .. } if least.value() == 20_000)
     );
     assert!(matches!(closed, Expectation::Allocatable { nodes: Some(_), most: Some(_), .. }));
+    assert!(
+        matches!(usage, Expectation::Usage { resource, least: None, most: Some(most), .. } if resource == "memory" && most.value() == 4 << 30)
+    );
     assert!(matches!(object, Expectation::Object { object, .. } if object.kind == "Reservation"));
 }
 
@@ -223,6 +229,16 @@ fn mistakes_are_told_with_their_place() {
             "two kinds of nodes",
             step("  do: [{cordon: {name: a, selector: b=c}}]\n"),
             &["do[0].cordon", "exactly one"],
+        ),
+        (
+            "no amount of use",
+            step("  expect: [{usage: {pod: p, resource: cpu}}]\n"),
+            &["steps[0].expect[0].usage", "atLeast, atMost or both"],
+        ),
+        (
+            "a resource that nobody measures",
+            step("  expect: [{usage: {pod: p, resource: disk, atLeast: 1}}]\n"),
+            &["usage.resource", "\"disk\"", "cpu or memory"],
         ),
         ("no pods", step("  expect: [{gone: {}}]\n"), &["expect[0].gone", "exactly one of pod and selector"]),
         ("a bad selector", step("  expect: [{gone: {selector: '=='}}]\n"), &["gone.selector", "=="]),

@@ -44,7 +44,7 @@ fn desired() -> Desired {
 
 fn run(has_all: bool) -> Vec<String> {
     let notes = Notes { has_all, ..Notes::default() };
-    Tc::new(Box::new(notes.clone())).make(&desired(), 1_000_000_000).unwrap();
+    Tc::new(&Root::host("/nowhere"), Box::new(notes.clone())).make(&desired(), 1_000_000_000).unwrap();
     std::mem::take(&mut *notes.lines.lock().unwrap())
 }
 
@@ -81,15 +81,19 @@ fn what_is_there_is_not_made_again() {
     assert!(lines.iter().any(|line| line == "ipset del -exist ls_class 10.0.0.9"));
 }
 
+/// By the same run, and by another that knows of it by the mark alone.
 #[test]
 fn what_was_made_is_taken_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Root::host(dir.path());
     let notes = Notes::default();
-    let mut tc = Tc::new(Box::new(notes.clone()));
-    tc.remove();
+    give_back(&root, Box::new(notes.clone()));
     assert!(notes.lines.lock().unwrap().is_empty(), "nothing was made");
-    tc.made = Some((desired(), Instant::now()));
-    tc.remove();
-    let lines = notes.lines.lock().unwrap();
+    note(&mark(&root), "eth0").unwrap();
+    give_back(&root, Box::new(notes.clone()));
+    let lines = std::mem::take(&mut *notes.lines.lock().unwrap());
     assert_eq!(lines[0], "tc qdisc del dev eth0 root");
     assert_eq!(lines.iter().filter(|line| line.starts_with("ipset destroy")).count(), 3);
+    give_back(&root, Box::new(notes.clone()));
+    assert!(notes.lines.lock().unwrap().is_empty(), "once is enough");
 }

@@ -264,6 +264,10 @@ impl Files {
                 (Place::Pod(_), File::CpusetCpus) => self.cpus[1] = wish.value.to_string(),
                 (Place::Container(..), File::CpusetCpus) => self.cpus[2] = wish.value.to_string(),
                 (Place::Kube(_), File::CpuCfsQuota) => self.quota = wish.value.to_string().parse().unwrap(),
+                // Single quotas go with the first one of all.
+                (Place::Pod(_) | Place::Container(..), File::CpuCfsQuota) => {
+                    assert_eq!((wish.value.to_string(), world.old_quota), ("-1".to_owned(), -1));
+                }
                 _ => panic!("{wish:?}"),
             }
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decide::sketch::{PodSketch, pod};
 use crate::predict::Settings;
+use crate::state::MetricPace;
 use crate::store::{Batch, Key, Limits, Property};
 
 const NOW: i64 = 1_714_550_400_000;
@@ -75,7 +76,7 @@ impl Scene {
     }
 
     fn policy(mut self, policy: MetricCollectPolicy) -> Scene {
-        self.snapshot.metric_policy = Arc::new(MetricPolicy::new(Some(&policy)));
+        self.snapshot.metric_policy = Arc::new(MetricPolicy::new(Some(&policy), &MetricPace::default()));
         self
     }
 
@@ -108,7 +109,7 @@ fn policies() {
             report_interval_seconds: Some(report),
             ..MetricCollectPolicy::default()
         };
-        let policy = MetricPolicy::new(Some(&policy));
+        let policy = MetricPolicy::new(Some(&policy), &MetricPace::default());
         (policy.aggregate_seconds, policy.report_interval_seconds)
     };
     // koordlet-observe#13.5.E1 koordlet-observe#13.5.E2 koordlet-observe#13.5.E16
@@ -120,11 +121,15 @@ fn policies() {
         let durations = durations.iter().map(|text| text.parse().unwrap()).collect();
         let node_aggregate_policy = Some(AggregatePolicy { durations });
         let policy = MetricCollectPolicy { node_aggregate_policy, ..MetricCollectPolicy::default() };
-        MetricPolicy::new(Some(&policy)).windows.iter().map(ToString::to_string).collect::<Vec<_>>()
+        MetricPolicy::new(Some(&policy), &MetricPace::default())
+            .windows
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
     };
     assert_eq!(windows(&["1m"]), ["1m0s"]);
     assert_eq!(windows(&[]), ["5m0s", "10m0s", "30m0s"]);
-    assert_eq!(MetricPolicy::new(None).aggregate_seconds, 300);
+    assert_eq!(MetricPolicy::new(None, &MetricPace::default()).aggregate_seconds, 300);
 }
 
 #[test]

@@ -12,11 +12,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Report;
-use crate::state::State;
+use crate::state::{MetricPace, Snapshot, State};
 
-/// Reports per second over time, and at once.
-const QPS: f64 = 0.1;
-const BURST: f64 = 2.0;
 /// Attempts of one report when others change the object meanwhile, and the wait before the second.
 const ATTEMPTS_MAX: u32 = 4;
 const CONFLICT_WAIT: Duration = Duration::from_millis(10);
@@ -40,8 +37,8 @@ pub enum Outcome {
 /// Why a report was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error("updating status is limited qps={} burst={}", QPS, BURST)]
-    Limited,
+    #[error("updating status is limited qps={qps} burst={burst}")]
+    Limited { qps: f64, burst: f64 },
     #[error("NodeMetric {name} was changed by others {} times in a row", ATTEMPTS_MAX)]
     Contended { name: String },
     #[error("cannot write the status of NodeMetric {name}")]
@@ -52,6 +49,7 @@ pub enum WriteError {
 pub struct Writer {
     api: Api<NodeMetric>,
     name: String,
+    pace: MetricPace,
     limit: TokenBucket,
     started: Instant,
     /// The version that the last answer had; the state's may be older.
@@ -59,9 +57,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(client: kube::Client, name: &str) -> Writer {
-        let limit = TokenBucket::new(QPS, BURST, Duration::ZERO);
-        Writer { api: Api::all(client), name: name.to_owned(), limit, started: Instant::now(), version: None }
+    pub fn new(client: kube::Client, name: &str, pace: MetricPace) -> Writer {
+        let limit = TokenBucket::new(pace.qps, pace.burst, Duration::ZERO);
+        let (api, name) = (Api::all(client), name.to_owned());
+        Writer { api, name, pace, limit, started: Instant::now(), version: None }
     }
 
     /// Replaces the status. False when the object does not exist.
@@ -70,7 +69,8 @@ impl Writer {
         let mut wait = CONFLICT_WAIT;
         for _ in 0..ATTEMPTS_MAX {
             if !self.limit.try_take(self.started.elapsed()) {
-                return Err(WriteError::Limited);
+                let MetricPace { qps, burst, .. } = self.pace;
+                return Err(WriteError::Limited { qps, burst });
             }
             let version = match self.version.take() {
                 Some(version) => version,
@@ -108,18 +108,22 @@ pub async fn run(
     observe: impl Fn(&Outcome),
     stop: CancellationToken,
 ) {
+    let mut last = Instant::now();
     loop {
         let seconds = state.load().metric_policy.report_interval_seconds;
         let interval = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let is_new = |snapshot: &Snapshot| snapshot.metric_policy.report_interval_seconds != seconds;
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(interval) => {}
+            () = tokio::time::sleep_until(last + interval) => {}
+            _ = state.wait_for(is_new), if writer.pace.is_prompt => continue,
         }
         let outcome = tokio::select! {
             () = stop.cancelled() => return,
             outcome = round(&state, &mut writer, &asks) => outcome,
         };
         observe(&outcome);
+        last = Instant::now();
     }
 }
 
@@ -170,7 +174,7 @@ mod tests {
     use super::*;
     use crate::fake::{FakeApi, refused};
     use crate::predict::reclaimable::Prediction;
-    use crate::state::{Snapshot, Synced};
+    use crate::state::{MetricPolicy, Synced};
     use serde_json::json;
 
     const PUT: &str = "PUT /apis/slo.koordinator.sh/v1alpha1/nodemetrics/n1/status";
@@ -191,7 +195,7 @@ mod tests {
     async fn reports_are_limited() {
         let api = FakeApi::default();
         let client = api.client(|_| (200, metric("7")));
-        let mut writer = Writer::new(client, "n1");
+        let mut writer = Writer::new(client, "n1", MetricPace::default());
         let status = NodeMetricStatus::default();
         assert!(writer.write(&status).await.unwrap());
         assert!(writer.write(&status).await.unwrap());
@@ -211,7 +215,7 @@ mod tests {
             true => refused(409, "the object has been modified"),
             false => (200, metric("7")),
         });
-        let mut writer = Writer::new(client, "n1");
+        let mut writer = Writer::new(client, "n1", MetricPace::default());
         let error = writer.write(&NodeMetricStatus::default()).await.unwrap_err();
         assert_eq!(error.to_string(), "updating status is limited qps=0.1 burst=2");
         assert_eq!(puts(&api), 2);
@@ -221,7 +225,7 @@ mod tests {
     async fn an_object_that_is_missing_is_not_made() {
         // koordlet-observe#13.5.E10
         let api = FakeApi::default();
-        let mut writer = Writer::new(api.client(|_| refused(404, "not found")), "n1");
+        let mut writer = Writer::new(api.client(|_| refused(404, "not found")), "n1", MetricPace::default());
         assert!(!writer.write(&NodeMetricStatus::default()).await.unwrap());
         assert_eq!(puts(&api), 0);
     }
@@ -229,7 +233,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_report_comes_after_one_interval_and_once_the_object_was_seen() {
         let api = FakeApi::default();
-        let writer = Writer::new(api.client(|_| (200, metric("7"))), "n1");
+        let writer = Writer::new(api.client(|_| (200, metric("7"))), "n1", MetricPace::default());
         let state = State::new(Snapshot::default());
         let (asks, mut asked) = mpsc::channel::<Ask>(1);
         let outcomes = Arc::new(Mutex::new(Vec::new()));
@@ -248,6 +252,34 @@ mod tests {
         ask.reply.send(report).unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(outcomes.lock().unwrap()[1], Outcome::Written);
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_in_a_hurry_is_told_soon_and_often() {
+        let api = FakeApi::default();
+        let writer = Writer::new(api.client(|_| (200, metric("7"))), "n1", MetricPace::hurried());
+        let state = State::new(Snapshot::default());
+        let (asks, mut asked) = mpsc::channel::<Ask>(1);
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(run(state.clone(), writer, asks, |_: &Outcome| {}, stop.clone()));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let policy = MetricPolicy { report_interval_seconds: 1, ..MetricPolicy::default() };
+        state.update(|snapshot| {
+            snapshot.synced = Synced { metric: true, ..Synced::default() };
+            snapshot.metric_policy = Arc::new(policy);
+        });
+        let begun = Instant::now();
+        for _ in 0..5 {
+            let ask = asked.recv().await.unwrap();
+            let status = NodeMetricStatus::default();
+            let report = Report { status, prediction: Prediction::default(), left_out: Vec::new() };
+            ask.reply.send(report).unwrap();
+        }
+        assert_eq!(begun.elapsed().as_secs(), 4, "the first at once, the others a second apart");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(puts(&api), 5);
         stop.cancel();
         task.await.unwrap();
     }

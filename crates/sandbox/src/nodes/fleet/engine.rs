@@ -11,17 +11,18 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::address::Addresses;
+use super::host::{HostState, Hosts};
 use super::nodes::{Facts, NodeState, Nodes, Owed};
 use super::pods::{Pods, Seen, Work};
 use super::timer::{Beat, Timer, Timers};
 use super::traces::Traces;
 use super::write::{About, Done, Job, PodJob, PodOutcome, Registered, Shared, Warning};
-use super::{Command, NodeHealth, Options, Timing};
+use super::{Command, FleetError, NodeHealth, Options, Timing};
 use crate::nodes::admit::Taken;
 use crate::nodes::lifecycle::{Verdict, chance};
 use crate::nodes::metric::{SAMPLE_SECONDS, Samples};
 use crate::nodes::objects;
-use crate::nodes::shape::{Pool, Shape};
+use crate::nodes::shape::{Koordlet, Pool, Shape};
 use crate::nodes::topology;
 use crate::nodes::usage::Clock;
 use crate::server::Api;
@@ -54,6 +55,7 @@ enum Wish {
 pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
     timing: Timing,
+    hosts: Option<Hosts>,
     pub(super) clock: Clock,
     pub(super) nodes: Nodes,
     pub(super) pods: Pods,
@@ -84,13 +86,14 @@ struct Waiting {
 }
 
 enum Answer {
-    Names(Vec<String>, oneshot::Sender<Vec<String>>),
+    Names(Vec<String>, oneshot::Sender<Result<Vec<String>, FleetError>>),
     Nothing(oneshot::Sender<()>),
 }
 
 impl Engine {
-    pub(super) fn new(api: Arc<Api>, options: Options) -> Result<Engine, ApiError> {
-        let (pods, nodes) = (api.kind("", "pods")?, api.kind("", "nodes")?);
+    pub(super) fn new(api: Arc<Api>, options: Options) -> Result<Engine, FleetError> {
+        let kind = |plural: &str| api.kind("", plural).map_err(FleetError::Kind);
+        let (pods, nodes) = (kind("pods")?, kind("nodes")?);
         // Pods that are there are met when their nodes are registered.
         let (_, watch) = api.list_and_watch(&pods);
         let habits = options.habits.sound();
@@ -98,6 +101,7 @@ impl Engine {
         let mut engine = Engine {
             shared: Arc::new(Shared { api, pods, nodes, habits }),
             timing: options.timing,
+            hosts: options.hosts,
             clock,
             nodes: Nodes::default(),
             pods: Pods::default(),
@@ -118,7 +122,7 @@ impl Engine {
             must_scan: false,
         };
         for pool in &options.pools {
-            engine.add(pool);
+            engine.add(pool)?;
         }
         if options.adopt {
             engine.adopt();
@@ -183,18 +187,37 @@ impl Engine {
     }
 
     /// Makes the nodes of a pool; they register soon.
-    fn add(&mut self, pool: &Pool) -> Vec<u32> {
+    fn add(&mut self, pool: &Pool) -> Result<Vec<u32>, FleetError> {
         let first = self.nodes.next_index(&pool.name);
         let shape = Arc::new(pool.shape.clone());
         let name: Arc<str> = pool.name.as_str().into();
         let mut slots = Vec::new();
         for index in first..first.saturating_add(pool.count) {
             let node = pool.node_name(index);
-            if self.nodes.find(&node).is_none() {
-                slots.push(self.insert(node, name.clone(), index, shape.clone(), false));
+            if self.nodes.find(&node).is_some() {
+                continue;
+            }
+            match self.host(&node, &shape) {
+                Ok(host) => slots.push(self.insert(node, name.clone(), index, shape.clone(), host)),
+                // All of a pool or nothing.
+                Err(error) => {
+                    slots.into_iter().for_each(|slot| self.forget_node(slot));
+                    return Err(error);
+                }
             }
         }
-        slots
+        Ok(slots)
+    }
+
+    /// The files and the kubelet of a node on which an agent is to run.
+    fn host(&self, node: &str, shape: &Shape) -> Result<Option<HostState>, FleetError> {
+        if shape.koordlet == Koordlet::Simulated {
+            return Ok(None);
+        }
+        let node = || node.to_owned();
+        let hosts = self.hosts.as_ref().ok_or_else(|| FleetError::NoHosts { node: node() })?;
+        let host = HostState::start(hosts, &self.shared.api, &node().into(), shape);
+        host.map(Some).map_err(|source| FleetError::Host { node: node(), source })
     }
 
     /// Brings nodes to life that somebody else made.
@@ -204,7 +227,8 @@ impl Engine {
         for (index, stored) in (0..).zip(nodes) {
             if self.nodes.find(stored.name()).is_none() {
                 let shape = Arc::new(objects::shape_of(&stored.value()));
-                self.insert(stored.name().to_owned(), pool.clone(), index, shape, true);
+                let slot = self.insert(stored.name().to_owned(), pool.clone(), index, shape, None);
+                self.nodes.get_mut(slot).into_iter().for_each(|node| node.is_adopted = true);
             }
         }
     }
@@ -215,11 +239,15 @@ impl Engine {
         pool: Arc<str>,
         index: u32,
         shape: Arc<Shape>,
-        is_adopted: bool,
+        host: Option<HostState>,
     ) -> u32 {
         let known = self.shared.api.get(&self.shared.nodes, "", &name).ok();
         let known = known.and_then(|stored| objects::address_of(&stored.value()));
-        let address = self.node_addresses.take(known);
+        // A kubelet that answers is on this machine.
+        let address = match host {
+            Some(_) => Ipv4Addr::LOCALHOST,
+            None => self.node_addresses.take(known),
+        };
         let has_devices = shape.gpus.count + shape.rdma.count > 0;
         let slot = self.nodes.insert(NodeState {
             name: name.as_str().into(),
@@ -227,13 +255,14 @@ impl Engine {
             index,
             shape,
             address,
-            is_adopted,
+            is_adopted: false,
             health: NodeHealth::Registering,
             uid: String::new(),
             facts: Facts::default(),
             taken: Taken::default(),
             pods: Vec::new(),
             samples: Samples::default(),
+            host,
             owes: Owed { topology: true, device: has_devices },
             due: [0; Beat::ALL.len()],
         });
@@ -284,6 +313,7 @@ impl Engine {
         match beat {
             Beat::Lease => millis(self.timing.lease),
             Beat::Status => millis(self.timing.status),
+            Beat::Sample if node.host.is_some() => 1000,
             Beat::Sample => SAMPLE_SECONDS.unsigned_abs() * 1000,
             Beat::Report => node.facts.report_interval.map_or(60_000, millis),
         }
@@ -303,7 +333,9 @@ impl Engine {
             self.forget_pod(pod);
         }
         if let Some(node) = self.nodes.remove(slot) {
-            self.node_addresses.give_back(node.address);
+            if node.host.is_none() {
+                self.node_addresses.give_back(node.address);
+            }
             if node.health == NodeHealth::Registering {
                 self.registering = self.registering.saturating_sub(1);
             }
@@ -355,7 +387,9 @@ impl Engine {
     /// Writes what koordlet owes, where the kinds are served.
     fn pay(&mut self, slot: u32) {
         let registry = self.shared.api.registry();
-        let Some(node) = self.nodes.get_mut(slot).filter(|node| node.is_ready()) else { return };
+        // An agent of its own speaks for itself.
+        let is_ours = |node: &&mut NodeState| node.is_ready() && node.host.is_none();
+        let Some(node) = self.nodes.get_mut(slot).filter(is_ours) else { return };
         if node.owes.topology
             && registry.find_resource("topology.node.k8s.io", "noderesourcetopologies").is_some()
         {
@@ -406,9 +440,12 @@ impl Engine {
                 self.pay(slot);
             }
             Beat::Status => self.urgent.push_back(Wish::Status(slot)),
+            Beat::Sample if node.host.is_some() => self.mirror(slot),
             Beat::Sample => self.sample(slot),
             Beat::Report => {
-                if self.shared.api.registry().find_resource("slo.koordinator.sh", "nodemetrics").is_some() {
+                if node.host.is_none()
+                    && self.shared.api.registry().find_resource("slo.koordinator.sh", "nodemetrics").is_some()
+                {
                     // Its own spec says when the next one is due; see `metric`.
                     return self.reports.push_back(Wish::Report(slot));
                 }
@@ -463,6 +500,7 @@ impl Engine {
             name: node.name.clone(),
             index: node.index,
             address: node.address,
+            kubelet_port: node.host.as_ref().map_or(objects::KUBELET_PORT, HostState::port),
             uid: node.uid.clone(),
             shape: node.shape.clone(),
             is_adopted: node.is_adopted,
@@ -547,7 +585,7 @@ impl Engine {
         pod.work = Work::Idle;
         let seen = std::mem::take(&mut pod.seen);
         let key = pod.key.clone();
-        let mut own = None;
+        let (mut own, host) = (None, pod.node);
         let wake = match outcome {
             PodOutcome::Over => return self.forget_pod(slot),
             PodOutcome::Failed(error) => {
@@ -566,6 +604,7 @@ impl Engine {
         if let Some(at) = wake {
             self.timers.set(at, Timer::Pod(slot));
         }
+        self.mirror(host);
         if seen != Seen::Nothing && Some(seen) != own {
             // Somebody else wrote, too.
             let stored = self.shared.api.table(&self.shared.pods).get(&key);

@@ -13,6 +13,7 @@ use koord_api::slo::ColocationStrategy;
 use serde_json::Value;
 
 use super::NodeHealth;
+use super::host::HostState;
 use super::pods::place;
 use super::timer::Beat;
 use crate::kinds::meta;
@@ -38,6 +39,8 @@ pub(super) struct NodeState {
     /// Slots of pods that have not ended.
     pub(super) pods: Vec<u32>,
     pub(super) samples: Samples,
+    /// Its files and its kubelet, where an agent is run on it that speaks for it.
+    pub(super) host: Option<HostState>,
     /// What koordlet has yet to write.
     pub(super) owes: Owed,
     /// When each beat is next due, in milliseconds since 1970.

@@ -32,6 +32,7 @@ pub(super) struct About {
     pub(super) name: Arc<str>,
     pub(super) index: u32,
     pub(super) address: Ipv4Addr,
+    pub(super) kubelet_port: u16,
     pub(super) uid: String,
     pub(super) shape: Arc<Shape>,
     pub(super) is_adopted: bool,
@@ -345,7 +346,8 @@ impl Shared {
 
 impl About {
     fn identity(&self) -> Identity<'_> {
-        Identity { name: &self.name, index: self.index, address: self.address }
+        let About { name, index, address, kubelet_port, .. } = self;
+        Identity { name, index: *index, address: *address, kubelet_port: *kubelet_port }
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use serde_json::{Map, Value, json};
 
-use super::{Pool, Shape, Taint, zone_names};
+use super::{Koordlet, Pool, Shape, Taint, zone_names};
 use crate::kinds::names;
 
 /// Far above what the sandbox is made for, and enough to keep a slip of the finger from taking all memory.
@@ -20,6 +20,8 @@ const DEVICES_MAX: i64 = 64;
 /// As many as fit in the functions of one PCI bus.
 const VFS_MAX: i64 = 127;
 const ZONES_MAX: i64 = 100;
+/// Nodes of a pool that may have a real koordlet: each takes threads and memory of its own.
+pub const REAL_KOORDLETS_MAX: u32 = 16;
 
 /// Kubelet's topology manager policies.
 const TOPOLOGY_POLICIES: [&str; 4] = ["none", "best-effort", "restricted", "single-numa-node"];
@@ -53,6 +55,7 @@ struct RawPool {
     region: Option<String>,
     zones: Option<i64>,
     topology_policy: Option<String>,
+    koordlet: Option<String>,
 }
 
 /// Text or a number, as text.
@@ -149,7 +152,7 @@ const FLAG: &str = "--node-shape";
 fn flag_tree(text: &str) -> Result<Value, ConfigErrors> {
     let mut pool = Map::new();
     let mut faults = Vec::new();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+    for part in fields(text).into_iter().map(str::trim).filter(|part| !part.is_empty()) {
         let Some((key, value)) = part.split_once('=') else {
             faults.push(format!("{part:?} is not accepted, expected field=value such as cores=32"));
             continue;
@@ -184,6 +187,26 @@ fn flag_tree(text: &str) -> Result<Value, ConfigErrors> {
     Err(ConfigErrors { file: FLAG.into(), problems: faults.into_iter().map(problem).collect() })
 }
 
+/// Fields stand between commas; those within braces, brackets or quotes belong to a value.
+fn fields(text: &str) -> Vec<&str> {
+    let (mut depth, mut is_quoted, mut start) = (0_u32, false, 0);
+    let mut fields = Vec::new();
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '"' => is_quoted = !is_quoted,
+            '{' | '[' if !is_quoted => depth += 1,
+            '}' | ']' if !is_quoted => depth = depth.saturating_sub(1),
+            ',' if !is_quoted && depth == 0 => {
+                fields.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    fields.push(&text[start..]);
+    fields
+}
+
 fn number_or_text(text: &str) -> Value {
     text.parse::<i64>().map_or_else(|_| Value::from(text), Value::from)
 }
@@ -205,7 +228,12 @@ impl Check {
             self.refuse("name", &name, wanted);
         }
         let count = self.number("count", raw.count, 1, 0..=NODES_MAX);
-        Pool { name, count, shape: self.shape(raw) }
+        let shape = self.shape(raw);
+        if shape.koordlet == Koordlet::Real && count > REAL_KOORDLETS_MAX {
+            let wanted = format!("at most {REAL_KOORDLETS_MAX} nodes with koordlet: real");
+            self.refuse("count", count, &wanted);
+        }
+        Pool { name, count, shape }
     }
 
     fn shape(&mut self, raw: &RawPool) -> Shape {
@@ -233,6 +261,7 @@ impl Check {
             resources: self.resources(&raw.resources),
             labels: self.labels(&raw.labels),
             annotations: self.annotations(&raw.annotations),
+            koordlet: self.koordlet(raw.koordlet.as_deref()),
             ..Shape::default()
         };
         shape.gpus.count = self.number("gpus", raw.gpus, 0, 0..=DEVICES_MAX);
@@ -243,6 +272,17 @@ impl Check {
         shape.rdma.vfs = self.number("rdmaVfs", raw.rdma_vfs, 0, 0..=VFS_MAX);
         self.whole(&shape);
         shape
+    }
+
+    fn koordlet(&mut self, text: Option<&str>) -> Koordlet {
+        match text {
+            None | Some("simulated") => Koordlet::Simulated,
+            Some("real") => Koordlet::Real,
+            Some(other) => {
+                self.refuse("koordlet", other, "simulated or real");
+                Koordlet::Simulated
+            }
+        }
     }
 
     /// Rules over several fields.

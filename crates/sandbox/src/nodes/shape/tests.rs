@@ -91,6 +91,13 @@ fn the_compact_form() {
     assert_eq!(pool.shape.labels.len(), 2);
     assert_eq!(pool.shape.taints[0].effect, "NoSchedule");
     assert_eq!(flag("cores=8").unwrap().name, "node");
+    assert_eq!(flag("cores=8").unwrap().shape.koordlet, Koordlet::Simulated);
+    let real = flag("annotation=example.com/a={\"b\":[1,2],\"c,{\":3},koordlet=real").unwrap();
+    assert_eq!(
+        real.shape.annotations["example.com/a"], "{\"b\":[1,2],\"c,{\":3}",
+        "commas of values are their own"
+    );
+    assert_eq!(real.shape.koordlet, Koordlet::Real);
     for (text, want) in [
         ("cores", "--node-shape: \"cores\" is not accepted, expected field=value such as cores=32"),
         ("cores=1,cores=2", "--node-shape: cores is given twice"),
@@ -102,6 +109,11 @@ fn the_compact_form() {
         ),
         ("memory=-1Gi", "--node-shape: memory: \"-1Gi\" is not accepted, expected an amount of bytes"),
         ("croes=3", "--node-shape: croes: "),
+        ("koordlet=fake", "--node-shape: koordlet: \"fake\" is not accepted, expected simulated or real"),
+        (
+            "koordlet=real,count=17",
+            "--node-shape: count: 17 is not accepted, expected at most 16 nodes with koordlet: real",
+        ),
     ] {
         let told = flag(text).unwrap_err().to_string();
         assert!(told.starts_with(want), "{text}: {told}");

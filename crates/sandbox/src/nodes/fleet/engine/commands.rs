@@ -10,7 +10,10 @@ impl Engine {
     pub(super) fn obey(&mut self, command: Command) {
         match command {
             Command::Add(pool, reply) => {
-                let slots = self.add(&pool);
+                let slots = match self.add(&pool) {
+                    Ok(slots) => slots,
+                    Err(error) => return drop(reply.send(Err(error))),
+                };
                 let name = |slot: &u32| self.nodes.get(*slot).map(|node| node.name.to_string());
                 let names = slots.iter().filter_map(name).collect();
                 self.wait_for(slots.into_iter().collect(), Answer::Names(names, reply));
@@ -70,6 +73,7 @@ impl Engine {
             cpus: node.shape.cpus(),
             memory: node.shape.memory,
             gpus: node.shape.gpus.count,
+            dir: node.host.as_ref().map(|host| host.dir().to_owned()),
         };
         nodes.into_iter().map(row).collect()
     }
@@ -90,7 +94,7 @@ impl Engine {
     fn settle(&mut self) {
         for waiting in self.waiting.extract_if(.., |waiting| waiting.open.is_empty()) {
             match waiting.answer {
-                Answer::Names(names, reply) => drop(reply.send(names)),
+                Answer::Names(names, reply) => drop(reply.send(Ok(names))),
                 Answer::Nothing(reply) => drop(reply.send(())),
             }
         }

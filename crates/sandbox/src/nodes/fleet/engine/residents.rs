@@ -189,6 +189,7 @@ impl Engine {
             host.owes.topology = true;
             self.pay(pod.node);
         }
+        self.mirror(pod.node);
     }
 
     /// What a pod asked for is free for others again.

@@ -1,34 +1,33 @@
-//! koordlet as a whole, on a node of plain files: an API server, a kubelet, strategies that act, and their undoing.
+//! A node of plain files, its objects, and a kubelet.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Node;
 use koord_api::cpuset::CpuSet;
-use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::crd::node_slo::NodeSLO;
 use koord_kit::http::{Router, json, serve};
 use koord_sandbox::cluster::{Cluster, Options as ClusterOptions};
 use koordlet::flags::{self, Options, Request};
-use koordlet::run::{Running, clean_up, start};
+use koordlet::run::Running;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-const NODE: &str = "rig";
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const NODE: &str = "rig";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A node on disk: eight CPUs, a service and a best-effort pod, cgroup v1.
-struct Tree(tempfile::TempDir);
+pub(crate) struct Tree(tempfile::TempDir);
 
 impl Tree {
-    fn new() -> Result<Tree> {
+    pub(crate) fn new() -> Result<Tree> {
         let tree = Tree(tempfile::tempdir()?);
         tree.put("proc/stat", "cpu  1000 0 1000 90000 0 0 0 0 0 0\n")?;
         tree.put("proc/meminfo", "MemTotal: 16777216 kB\nMemFree: 12000000 kB\nMemAvailable: 14000000 kB\n")?;
@@ -63,7 +62,7 @@ impl Tree {
         Ok(tree)
     }
 
-    fn group(&self, group: &str) -> Result<()> {
+    pub(crate) fn group(&self, group: &str) -> Result<()> {
         let memory: String =
             ["cache", "rss", "inactive_file", "active_file", "inactive_anon", "active_anon", "unevictable"]
                 .iter()
@@ -85,27 +84,27 @@ impl Tree {
         Ok(())
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.0.path().join(file)
     }
 
-    fn put(&self, file: &str, content: &str) -> Result<()> {
+    pub(crate) fn put(&self, file: &str, content: &str) -> Result<()> {
         let path = self.path(file);
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
         Ok(std::fs::write(path, content)?)
     }
 
-    fn get(&self, file: &str) -> Result<String> {
+    pub(crate) fn get(&self, file: &str) -> Result<String> {
         Ok(std::fs::read_to_string(self.path(file))?.trim().to_owned())
     }
 
-    fn best_effort_cpus(&self, group: &str) -> Result<usize> {
+    pub(crate) fn best_effort_cpus(&self, group: &str) -> Result<usize> {
         let cpus: CpuSet =
             self.get(&format!("sys/fs/cgroup/cpuset/kubepods/besteffort{group}/cpuset.cpus"))?.parse()?;
         Ok(cpus.len())
     }
 
-    fn options(&self, kubelet: u16, more: &str) -> Result<Options> {
+    pub(crate) fn options(&self, kubelet: u16, more: &str) -> Result<Options> {
         let dir = self.0.path().display();
         let line = format!(
             "-addr=127.0.0.1:0 -cgroup-root-dir={dir}/sys/fs/cgroup -proc-root-dir={dir}/proc -sys-root-dir={dir}/sys \
@@ -126,7 +125,7 @@ impl Tree {
     }
 }
 
-fn pod(name: &str, qos: &str, kube: &str, id: &str) -> Value {
+pub(crate) fn pod(name: &str, qos: &str, kube: &str, id: &str) -> Value {
     json!({
         "metadata": { "name": name, "namespace": "default", "uid": name,
             "labels": { "koordinator.sh/qosClass": qos }, "creationTimestamp": "2026-01-01T00:00:00Z" },
@@ -137,20 +136,24 @@ fn pod(name: &str, qos: &str, kube: &str, id: &str) -> Value {
     })
 }
 
+/// What a kubelet tells; none while it is away.
+pub(crate) type Pods = Arc<Mutex<Option<Vec<Value>>>>;
+
 /// A kubelet's read-only port.
-async fn kubelet(pods: Arc<Mutex<Vec<Value>>>, stop: CancellationToken) -> Result<u16> {
+pub(crate) async fn kubelet(pods: Pods, stop: CancellationToken) -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let router = Router::bare().page("/pods/", move |_| {
-        let items = pods.lock().map(|pods| pods.clone()).unwrap_or_default();
+        let items = pods.lock().ok().and_then(|pods| pods.clone());
+        let code = if items.is_some() { http::StatusCode::OK } else { http::StatusCode::SERVICE_UNAVAILABLE };
         let list = json!({ "kind": "PodList", "apiVersion": "v1", "items": items });
-        std::future::ready(json(http::StatusCode::OK, &list))
+        std::future::ready(json(code, &list))
     });
     tokio::spawn(serve(listener, router, None, stop));
     Ok(port)
 }
 
-async fn objects(client: &Client) -> Result<()> {
+pub(crate) async fn objects(client: &Client) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = serde_json::from_value(json!({ "metadata": { "name": NODE } }))?;
     nodes.create(&PostParams::default(), &node).await?;
@@ -167,7 +170,10 @@ async fn objects(client: &Client) -> Result<()> {
     Ok(())
 }
 
-async fn until<F: Future<Output = Result<bool>>>(what: &str, mut is_so: impl FnMut() -> F) -> Result<()> {
+pub(crate) async fn until<F: Future<Output = Result<bool>>>(
+    what: &str,
+    mut is_so: impl FnMut() -> F,
+) -> Result<()> {
     let asked = tokio::time::Instant::now();
     while !is_so().await? {
         if asked.elapsed() > PATIENCE {
@@ -178,72 +184,24 @@ async fn until<F: Future<Output = Result<bool>>>(what: &str, mut is_so: impl FnM
     Ok(())
 }
 
-async fn page(running: &Running, path: &str) -> Result<String> {
+pub(crate) async fn page(running: &Running, path: &str) -> Result<String> {
     let config = Config::new(format!("http://{}", running.address).parse()?);
     let request = http::Request::get(path).body(Vec::new())?;
     Ok(Client::try_from(config)?.request_text(request).await?)
 }
 
-async fn stop(running: Running) -> Result<()> {
+pub(crate) async fn stop(running: Running) -> Result<()> {
     let asked = CancellationToken::new();
     asked.cancel();
     anyhow::ensure!(running.until(&asked).await, "it ended by itself");
     Ok(())
 }
 
-#[tokio::test]
-async fn a_node_is_watched_and_governed_and_left_as_it_was() -> Result<()> {
-    let tree = Tree::new()?;
+/// An API server, and how to reach it.
+pub(crate) async fn cluster() -> Result<(Cluster, Config, Client)> {
     let cluster = Cluster::start(ClusterOptions::default(), &mut |_| {}).await?;
     let kubeconfig = Kubeconfig::from_yaml(cluster.kubeconfig())?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let client = Client::try_from(config.clone())?;
-    objects(&client).await?;
-    let end = CancellationToken::new();
-    let pods = vec![pod("web", "LS", "Burstable", "1a"), pod("batch", "BE", "BestEffort", "2b")];
-    let port = kubelet(Arc::new(Mutex::new(pods)), end.clone()).await?;
-    let gates = "-feature-gates=AuditEvents=true,AuditEventsHTTPHandler=true";
-    let running = start(tree.options(port, gates)?, config.clone()).await?;
-
-    let topologies: Api<NodeResourceTopology> = Api::all(client.clone());
-    until("the topology is reported", || async {
-        Ok(topologies.get_opt(NODE).await?.is_some_and(|object| !object.annotations().is_empty()))
-    })
-    .await?;
-    // 65 % of eight CPUs, and nothing is used: six CPUs.
-    until("best-effort pods are suppressed", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 6) })
-        .await?;
-    assert_eq!(tree.best_effort_cpus("")?, 6);
-    until("it is ready", || async { Ok(page(&running, "/readyz").await.is_ok()) }).await?;
-    let metrics = page(&running, "/metrics").await?;
-    let line = format!("koordlet_be_suppress_cpu_cores{{node=\"{NODE}\",type=\"cpuset\"}} 6.0");
-    assert!(metrics.lines().any(|found| found == line), "{line} in\n{metrics}");
-    let records = page(&running, "/events?size=50").await?;
-    assert!(records.contains("\"reason\":\"AdjustBEByNodeCPUUsage\""), "{records}");
-    let told = page(&running, &format!("/apis/v1/explain/node/{NODE}")).await?;
-    assert!(told.contains("\"suppressMilli\":5200"), "{told}");
-
-    let slos: Api<NodeSLO> = Api::all(client.clone());
-    let off = json!({ "spec": { "resourceUsedThresholdWithBE": { "enable": false } } });
-    slos.patch(NODE, &PatchParams::default(), &Patch::Merge(&off)).await?;
-    until("suppression is given up", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 8) }).await?;
-    let on = json!({ "spec": { "resourceUsedThresholdWithBE": { "enable": true } } });
-    slos.patch(NODE, &PatchParams::default(), &Patch::Merge(&on)).await?;
-    until("suppression is back", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 6) }).await?;
-    stop(running).await?;
-
-    // A run without the feature gives back what the run before it took.
-    let running = start(tree.options(port, "-feature-gates=BECPUSuppress=false")?, config.clone()).await?;
-    until("the next run gives back", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 8) }).await?;
-    stop(running).await?;
-    let running = start(tree.options(port, "")?, config).await?;
-    until("suppression starts anew", || async { Ok(tree.best_effort_cpus("")? == 6) }).await?;
-    stop(running).await?;
-    clean_up(&tree.options(port, "")?).context("clean-up")?;
-    for group in ["", "/podbatch", "/podbatch/2b"] {
-        assert_eq!(tree.best_effort_cpus(group)?, 8, "{group}");
-    }
-    end.cancel();
-    cluster.stop().await;
-    Ok(())
+    Ok((cluster, config, client))
 }

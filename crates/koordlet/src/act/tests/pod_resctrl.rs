@@ -1,0 +1,78 @@
+//! Pods with their own share of caches, on a directory that looks like resctrl. The test plays the kernel's part: it puts
+//! the files into groups that appear. Only the kernel can remove a group that has files; which ones go is `decide`'s.
+
+use std::path::PathBuf;
+
+use super::*;
+
+const BANDWIDTH: &str =
+    r#"{"mb":{"schemata":{"percent":50},"schemataPerCache":[{"cacheID":1,"percent":20}]}}"#;
+const CACHE: &str =
+    r#"{"llc":{"schemata":{"range":[0,50]},"schemataPerCache":[{"cacheID":1,"range":[0,25]}]}}"#;
+
+impl World {
+    fn put_host(&self, path: &str, content: &str) {
+        let path = self.host(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn host(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn group(&self, pod: &str, file: &str) -> String {
+        fs::read_to_string(self.host(&format!("sys/fs/resctrl/koordlet-{pod}/{file}"))).unwrap()
+    }
+
+    /// A pod's turn with new pods.
+    fn turn_with_pods(&mut self) {
+        self.news.pods = true;
+        self.second();
+    }
+}
+
+fn with_annotation(name: &str, annotation: &str) -> Pod {
+    let pod = pod(name).qos("LS").kube_qos("Burstable").annotated("node.koordinator.sh/resctrl", annotation);
+    pod.container("main", &[], &[]).running().read()
+}
+
+#[test]
+fn pods_have_their_own_shares() {
+    let pods = vec![best_effort("batch"), with_annotation("cache", CACHE), with_annotation("web", BANDWIDTH)];
+    let mut world = World::new(Version::V1, "-feature-gates=Resctrl=true,RdtResctrl=false", json!({}), pods);
+    let both = "MB:0=100;1=100\nL3:0=fff;1=fff\n";
+    world.put_host("proc/cpuinfo", "vendor_id\t: GenuineIntel\nflags\t: fpu cat_l3 mba\n");
+    world.put_host("sys/fs/resctrl/info/L3/cbm_mask", "fff\n");
+    world.put_host("sys/fs/resctrl/schemata", both);
+    let cpu = |id| koord_linux::topology::Cpu { id, core: id, socket: id, node: id, l1: id, l3: id };
+    let info = koord_linux::cpu_info::CpuInfo::read(&Root::host(world.dir.path()));
+    let hardware = Hardware { info, cpus: (0..2).map(cpu).collect(), numa_nodes: Vec::new() };
+    world.snapshot.hardware = Some(Arc::new(hardware));
+    for pod in ["web", "cache"] {
+        world.put(&format!("cpuset/kubepods/burstable/pod{pod}/{pod}-main/cpuset.cpus"), "0-1\n");
+        world.put(&format!("cpu/kubepods/burstable/pod{pod}/{pod}-main/tasks"), "41\n42\n");
+    }
+    world.turn_with_pods();
+    assert!(world.host("sys/fs/resctrl/koordlet-web").is_dir(), "the pod has a group");
+    assert!(!world.host("sys/fs/resctrl/koordlet-batch").exists(), "one that asks for none has none");
+
+    for pod in ["web", "cache"] {
+        world.put_host(&format!("sys/fs/resctrl/koordlet-{pod}/schemata"), both);
+        world.put_host(&format!("sys/fs/resctrl/koordlet-{pod}/tasks"), "");
+    }
+    world.turn_with_pods();
+    assert_eq!(world.group("web", "schemata").trim(), "MB:0=50;1=20;");
+    assert_eq!(world.group("cache", "schemata").trim(), "L3:0=3f;1=7;");
+    assert_eq!(world.group("web", "tasks"), "41\n42\n");
+
+    // Only threads that are new are moved.
+    world.put("cpu/kubepods/burstable/podweb/web-main/tasks", "41\n42\n43\n");
+    world.turn_with_pods();
+    assert_eq!(world.group("web", "tasks"), "41\n42\n43\n");
+
+    // A group whose pod has gone stays while it is young, for the list of pods may be older than it.
+    world.pods.clear();
+    world.turn_with_pods();
+    assert!(world.host("sys/fs/resctrl/koordlet-web").is_dir());
+}

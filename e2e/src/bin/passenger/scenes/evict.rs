@@ -1,0 +1,102 @@
+//! Pods that must go: for want of memory, and because best-effort pods get too little CPU.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::{BATCH, SERVICE};
+use crate::node::{PodPlan, memory_kib};
+use crate::stage::{Actor, Stage};
+use crate::tree::BUSY;
+
+/// What the pod that must go holds.
+const HELD_MIB: u64 = 192;
+
+/// Asks for more CPU than it can get.
+const GREEDY: PodPlan<'static> = PodPlan {
+    name: "greedy",
+    qos: "BE",
+    kube_qos: "BestEffort",
+    requests: &[("kubernetes.io/batch-cpu", "32000")],
+    limits: &[("kubernetes.io/batch-cpu", "32000")],
+};
+
+pub(super) async fn play() -> Result<()> {
+    let mut stage = Stage::new().await?;
+    stage.pod(SERVICE).await?;
+    let small = stage.pod(BATCH).await?;
+    stage.start_and_wait(&[]).await?;
+    for_memory(&mut stage).await?;
+    ensure!(stage.world.pods().get_opt(&small.pod.name).await?.is_some(), "another pod went");
+    for_cpu(&mut stage).await?;
+    stage.judge().await
+}
+
+async fn for_memory(stage: &mut Stage) -> Result<()> {
+    let hog = stage.pod(PodPlan { name: "hog", requests: &[], limits: &[], ..BATCH }).await?;
+    let program = std::env::current_exe()?;
+    let mut eat = Command::new(program);
+    let eater = stage.tree.spawn(&hog.container, eat.arg("eat").arg(HELD_MIB.to_string()))?;
+    stage
+        .until("memory is held", async |_| {
+            let status = crate::stage::text(format!("/proc/{eater}/status"))?;
+            let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
+            Ok(held.and_then(|held| held.parse::<u64>().ok()).is_some_and(|held| held > HELD_MIB << 10))
+        })
+        .await?;
+    let (total, free) = (memory_kib("MemTotal")?, memory_kib("MemAvailable")?);
+    // What is left without the pod is well below the threshold.
+    let percent = (total - free) * 100 / total - 2;
+    stage
+        .world
+        .order(
+            json!({ "resourceUsedThresholdWithBE": { "enable": true, "memoryEvictThresholdPercent": percent,
+            "memoryEvictLowerPercent": percent - 1, "cpuSuppressThresholdPercent": 100 } }),
+        )
+        .await?;
+    gone(stage, &hog).await?;
+    let off = json!({ "resourceUsedThresholdWithBE": { "memoryEvictThresholdPercent": 99, "memoryEvictLowerPercent": 98 } });
+    stage.world.order(off).await
+}
+
+/// Two CPUs of the 32 that it asks for, and it uses them.
+async fn for_cpu(stage: &mut Stage) -> Result<()> {
+    let greedy = stage.pod(GREEDY).await?;
+    stage.tree.spawn(&greedy.container, Command::new("sh").args(["-c", BUSY]))?;
+    stage
+        .world
+        .order(json!({ "resourceUsedThresholdWithBE": { "cpuSuppressThresholdPercent": 1,
+            "cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 80,
+            "cpuEvictBEUsageThresholdPercent": 5, "cpuEvictTimeWindowSeconds": 3 } }))
+        .await?;
+    gone(stage, &greedy).await
+}
+
+/// The pod has gone, and everyone was told.
+async fn gone(stage: &mut Stage, actor: &Actor) -> Result<()> {
+    let name = actor.pod.name.clone();
+    stage
+        .until("the pod is evicted", async |stage| Ok(stage.world.pods().get_opt(&name).await?.is_none()))
+        .await?;
+    stage.end(actor)?;
+    stage
+        .until("an event tells of it", async |stage| {
+            Ok(stage.world.reasons(&name).await?.iter().any(|reason| reason == "evictPodSuccess"))
+        })
+        .await?;
+    let metrics = stage.page("/metrics").await?;
+    let line = metrics.lines().find(|line| {
+        line.starts_with("koordlet_pod_eviction_detail") && line.contains(&format!("pod_name=\"{name}\""))
+    });
+    ensure!(
+        line.is_some_and(|line| line.ends_with(" 1") || line.ends_with(" 1.0")),
+        "no metric of {name}: {line:?}"
+    );
+    stage
+        .until("a record tells of it", async |stage| {
+            let records = stage.page("/events?size=200").await?;
+            Ok(records.contains(&format!("\"name\":\"{name}\",\"reason\":\"evicted\"")))
+        })
+        .await
+}

@@ -1,0 +1,85 @@
+//! koordlet is killed at any moment: the node ends up as if nothing had happened, and everything can be given back.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::{BATCH, SERVICE};
+use crate::stage::Stage;
+
+/// Milliseconds that koordlets live; those in between are drawn by lot, always the same.
+const LIVES: usize = 4;
+const LIFE_MAX_MS: u64 = 6000;
+
+pub(super) async fn play() -> Result<()> {
+    let mut stage = Stage::new().await?;
+    stage.pod(SERVICE).await?;
+    let batch = stage.pod(BATCH).await?;
+    let before = stage.tree.picture();
+    // One percent of the node is less than the system alone uses: the least is left, however busy the machine is.
+    stage
+        .world
+        .order(json!({
+            "resourceUsedThresholdWithBE": { "enable": true, "cpuSuppressThresholdPercent": 1 },
+            "resourceQOSStrategy": { "lsClass": { "memoryQOS": { "enable": true, "minLimitPercent": 50 } } } }))
+        .await?;
+    stage.start_and_wait(&[]).await?;
+    let is_settled = async |stage: &mut Stage| {
+        let is_narrow = stage.tree.cpus(&batch.container)?.len() == 2;
+        Ok(is_narrow && stage.tree.quota_us(&batch.container)? == Some(200_000))
+    };
+    stage.until("the node is governed", is_settled).await?;
+    let undisturbed = settled(&mut stage).await?;
+    ensure!(undisturbed != before, "nothing was changed");
+    stage.judge_and_kill().await?;
+    stage.clean_up()?;
+    let all = stage.tree.cpus("")?.to_string();
+    same(&before, &stage.tree.picture(), &all, "after clean-up")?;
+
+    let mut dice = 0x5eed_u64;
+    for _ in 0..LIVES {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        stage.start(&[])?;
+        tokio::time::sleep(Duration::from_millis((dice >> 33) % LIFE_MAX_MS)).await;
+        stage.kill()?;
+    }
+    stage.start_and_wait(&[]).await?;
+    stage
+        .until("the node is as in an undisturbed run", async |stage| Ok(stage.tree.picture() == undisturbed))
+        .await?;
+    stage.judge_and_kill().await?;
+    stage.clean_up()?;
+    same(&before, &stage.tree.picture(), &all, "after kills and clean-up")
+}
+
+type Picture = Vec<(PathBuf, String)>;
+
+/// The node once nothing changes any more.
+async fn settled(stage: &mut Stage) -> Result<Picture> {
+    let mut last = stage.tree.picture();
+    loop {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let now = stage.tree.picture();
+        if now == last {
+            return Ok(now);
+        }
+        last = now;
+    }
+}
+
+/// A set that was the parent's is all CPUs again; the kernel does not take them from a group that has processes.
+fn same(before: &Picture, after: &Picture, all: &str, when: &str) -> Result<()> {
+    let is_same = |path: &PathBuf, before: &str, after: &str| {
+        before == after || (path.ends_with("cpuset.cpus") && before.is_empty() && after == all)
+    };
+    let changed: Vec<String> = before
+        .iter()
+        .zip(after)
+        .filter(|((path, before), (_, after))| !is_same(path, before, after))
+        .map(|((path, before), (_, after))| format!("{}: {before:?}, now {after:?}", path.display()))
+        .collect();
+    ensure!(changed.is_empty() && before.len() == after.len(), "{when}:\n{}", changed.join("\n"));
+    Ok(())
+}

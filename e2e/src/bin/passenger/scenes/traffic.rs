@@ -1,0 +1,90 @@
+//! Traffic control on a real network stack: classes, filters and sets of addresses come, and go without a trace.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::SERVICE;
+use crate::modules;
+use crate::stage::{Stage, run};
+
+const DEVICE: &str = "dummy0";
+const GATE: &str = "-feature-gates=TCNetworkQoS=true,AuditEvents=true";
+
+fn shaped(policy: &str) -> Value {
+    json!({
+        "resourceQOSStrategy": { "policies": { "netQOSPolicy": policy },
+            "lsClass": { "networkQOS": { "enable": true, "egressRequest": "40M", "egressLimit": "80M" } },
+            "beClass": { "networkQOS": { "enable": true, "egressRequest": 20, "egressLimit": 50 } } },
+        "systemStrategy": { "totalNetworkBandwidth": "80M" } })
+}
+
+pub(super) async fn play() -> Result<()> {
+    modules::load_networks()?;
+    for line in [
+        "link add dummy0 type dummy",
+        "address add 10.1.0.2/24 dev dummy0",
+        "link set dummy0 up",
+        "route add default via 10.1.0.1",
+    ] {
+        run("ip", &line.split(' ').collect::<Vec<&str>>())?;
+    }
+    let mut stage = Stage::new().await?;
+    stage.pod(SERVICE).await?;
+    stage.world.order(shaped("tc")).await?;
+    let before = kernel()?;
+
+    stage.start_and_wait(&[GATE]).await?;
+    stage.until("traffic is shaped", async |_| Ok(is_shaped(&kernel()?))).await?;
+    // Another run finds everything there, and takes it away when the policy changes.
+    stage.kill()?;
+    stage.start_and_wait(&[GATE]).await?;
+    stage.world.order(shaped("terway-qos")).await?;
+    stage.until("nothing is left of it", async |_| Ok(kernel()? == before)).await?;
+    stage.world.order(shaped("tc")).await?;
+    stage.until("traffic is shaped again", async |_| Ok(is_shaped(&kernel()?))).await?;
+    stage.kill()?;
+    stage.clean_up()?;
+    ensure!(kernel()? == before, "after clean-up: {:#?}", kernel()?);
+    Ok(())
+}
+
+/// What the kernel has.
+#[derive(Debug, PartialEq)]
+struct Traffic {
+    qdiscs: String,
+    classes: String,
+    filters: String,
+    sets: String,
+    rules: String,
+}
+
+fn kernel() -> Result<Traffic> {
+    let rules = run("iptables", &["-t", "mangle", "-S", "POSTROUTING"])?;
+    Ok(Traffic {
+        qdiscs: run("tc", &["qdisc", "show", "dev", DEVICE])?,
+        classes: run("tc", &["class", "show", "dev", DEVICE])?,
+        filters: run("tc", &["filter", "show", "dev", DEVICE])?,
+        sets: run("ipset", &["list", "-name"])?,
+        rules,
+    })
+}
+
+/// Spec: koordlet-enforce 15.9.
+fn is_shaped(traffic: &Traffic) -> bool {
+    let has =
+        |text: &str, parts: &[&str]| text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+    let is_done = has(&traffic.qdiscs, &["qdisc htb 1: root"])
+        && has(&traffic.classes, &["class htb 1:1 root", "rate 80Mbit", "ceil 80Mbit"])
+        && has(&traffic.classes, &["class htb 1:2 parent 1:1", "prio 1", "rate 24Mbit", "ceil 80Mbit"])
+        && has(&traffic.classes, &["class htb 1:3 parent 1:1", "prio 2", "rate 40Mbit", "ceil 80Mbit"])
+        && has(&traffic.classes, &["class htb 1:4 parent 1:1", "prio 3", "rate 16Mbit", "ceil 40Mbit"])
+        && ["0x2", "0x3", "0x4"]
+            .iter()
+            .all(|handle| has(&traffic.filters, &["cgroup", &format!("handle {handle}")]))
+        && ["system_class", "ls_class", "be_class"].iter().all(|set| has(&traffic.sets, &[set]))
+        && has(&traffic.rules, &["--match-set ls_class src", "CLASSIFY --set-class 0001:0003"]);
+    if !is_done {
+        eprintln!("not shaped yet: {traffic:#?}");
+    }
+    is_done
+}
