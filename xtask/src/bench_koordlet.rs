@@ -1,117 +1,163 @@
-//! `cargo xtask bench koordlet`: what watching a node costs, beside a plain reader of the same files in the same run.
+//! `cargo xtask bench koordlet`: what koordlet costs a node, beside a plain reader of the same files in the same run.
 //!
-//! The node is a tree of files with 50, 150 and 300 containers, of cgroup v1 and v2, whose counters move. The collectors
-//! and the store run as a process of their own (`crates/koordlet/examples/observe`), the store filled with an hour of
-//! samples. Prints every figure with its bar and fails when one is short.
+//! `cost`: the program as it is shipped, with default gates and flags, on a node of 50, 150 and 300 containers, of cgroup
+//! v1 and v2, whose counters move (`world`); its store begins with an hour of samples. `churn`: the node's thread through
+//! a day in which pods come and go. Prints every figure with its bar and fails when one is short.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use koord_testkit::node_tree::Cgroup;
 
-use crate::bench_process::{cpu_exact, resident_mib};
+use crate::bench_process::{cpu, resident_mib};
 use crate::bench_report::Report;
-use crate::root;
+use crate::bench_sandbox::process::{build, program};
 use crate::step::{cargo, exec, say};
 
-mod role;
+mod agent;
+mod churn;
+mod reader;
 mod trace;
+mod world;
 
-use role::Role;
+use agent::Agent;
+use world::World;
 
-/// Before anything is measured: start, first readings.
-const WARM_UP: Duration = Duration::from_secs(3);
+/// Before anything is measured: first writes, first readings.
+const WARM_UP: Duration = Duration::from_secs(15);
 /// How long calls to the kernel are watched.
-const TRACED: Duration = Duration::from_secs(5);
+const TRACED: Duration = Duration::from_secs(70);
 /// Of the reader's CPU time.
 const CPU_RATIO_MAX: f64 = 2.0;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Options {
+    /// Only this part
+    #[arg(long, value_parser = ["cost", "churn"])]
+    part: Option<String>,
     /// Seconds that each case is measured
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Only these numbers of containers
-    #[arg(long, default_values_t = [50, 150, 300])]
+    #[arg(long, value_delimiter = ',', default_values_t = [50, 150, 300])]
     containers: Vec<usize>,
     /// Only these versions of cgroups
-    #[arg(long, default_values_t = ["v1".to_owned(), "v2".to_owned()])]
+    #[arg(long, value_delimiter = ',', value_parser = ["v1", "v2"], default_values_t = ["v1".to_owned(), "v2".to_owned()])]
     cgroup: Vec<String>,
-    /// The profile that the measured program is built with
-    #[arg(long, default_value = "release")]
-    profile: String,
+    /// Hours of churn
+    #[arg(long, default_value_t = 24)]
+    hours: u32,
+    /// What the benchmark starts beside koordlet: reads the files that this file names
+    #[arg(long, hide = true)]
+    read: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let program = build(&options.profile)?;
-    let mut report = Report::default();
-    for version in &options.cgroup {
-        ensure!(["v1", "v2"].contains(&version.as_str()), "{version} is neither v1 nor v2");
-        for containers in &options.containers {
-            case(&mut report, &program, version, *containers, Duration::from_secs(options.seconds))?;
-        }
+    if let Some(list) = &options.read {
+        return reader::read(list);
     }
-    allocations(&mut report)?;
+    if cfg!(debug_assertions) {
+        let words: Vec<String> = std::env::args().skip(3).collect();
+        return crate::bench_kit::run_optimised("koordlet", &words);
+    }
+    let is_wanted = |part: &str| options.part.as_deref().is_none_or(|only| only == part);
+    let day = build_all()?;
+    let mut report = Report::default();
+    if is_wanted("cost") {
+        for version in &options.cgroup {
+            for containers in &options.containers {
+                let cgroup = if version == "v1" { Cgroup::V1 } else { Cgroup::V2 };
+                let case = Case { cgroup, containers: *containers, day: &day };
+                case.run(&mut report, Duration::from_secs(options.seconds))?;
+            }
+        }
+        allocations(&mut report);
+    }
+    if is_wanted("churn") {
+        churn::run(&mut report, &day, options.hours)?;
+    }
     report.finish()
 }
 
-fn build(profile: &str) -> Result<PathBuf> {
-    exec(&mut cargo(&[
-        "build",
-        "--quiet",
-        "--profile",
-        profile,
-        "--package",
-        "koordlet",
-        "--example",
-        "observe",
-    ]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(target.join(folder).join("examples/observe"))
+/// Returns the program that makes hours pass.
+fn build_all() -> Result<PathBuf> {
+    build()?;
+    exec(&mut cargo(&["build", "--quiet", "--release", "--package", "koordlet", "--example", "day"]))?;
+    Ok(program().with_file_name("examples").join("day"))
 }
 
-fn case(report: &mut Report, program: &Path, version: &str, containers: usize, time: Duration) -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let place = dir.path().to_str().context("the directory for temporary files is not UTF-8")?;
-    let count = containers.to_string();
-    let mut tree = Role::start(program, &["tree", place, version, &count])?;
-    say(&format!("\n{version}, {containers} containers: {}", tree.line()?));
-    let mut agent = Role::start(program, &["collect", place, version])?;
-    say(&format!("store: {}", agent.line()?));
-    let reader = Role::start(program, &["read", place])?;
-    std::thread::sleep(WARM_UP);
-    let before = (cpu_exact(agent.pid())?, cpu_exact(reader.pid())?);
-    std::thread::sleep(time);
-    let used =
-        [cpu_exact(agent.pid())?.saturating_sub(before.0), cpu_exact(reader.pid())?.saturating_sub(before.1)];
-    let [ours, readers] = used.map(|used| used.as_secs_f64() / time.as_secs_f64());
-    let ratio = ours / readers;
-    report.figure(
-        &format!("CPU {ours:.4} cores, the reader {readers:.4}: {ratio:.2} times"),
-        &format!("{CPU_RATIO_MAX} times"),
-        ratio <= CPU_RATIO_MAX,
-    );
-    let resident = resident_mib(agent.pid())?;
-    let bar = if containers <= 150 { 30.0 } else { 35.0 };
-    report.figure(
-        &format!("resident {resident:.1} MiB with an hour of samples"),
-        &format!("{bar} MiB"),
-        resident <= bar,
-    );
-    match trace::watch(agent.pid(), TRACED)? {
-        Some(calls) => {
-            report.figure(&format!("{} files opened in {TRACED:?}", calls.opens), "0", calls.opens == 0);
-            let text = format!("{} writes in {TRACED:?}, {} of them repeated", calls.writes, calls.repeated);
-            report.figure(&text, "0 repeated", calls.repeated == 0);
-        }
-        None => say("opens and writes are not counted: there is no strace"),
+/// One node to be measured.
+struct Case<'p> {
+    cgroup: Cgroup,
+    containers: usize,
+    day: &'p Path,
+}
+
+/// CPU time of koordlet and of the reader.
+#[derive(Clone, Copy)]
+struct Used([Duration; 2]);
+
+impl Used {
+    fn now(pids: [u32; 2]) -> Result<Used> {
+        Ok(Used([cpu(pids[0])?, cpu(pids[1])?]))
     }
-    Ok(())
+
+    /// Cores since an earlier look.
+    fn cores_since(self, before: Used, time: Duration) -> [f64; 2] {
+        [0, 1].map(|at| self.0[at].saturating_sub(before.0[at]).as_secs_f64() / time.as_secs_f64())
+    }
 }
 
-/// Allocations of a steady pass are counted by a test, which needs an allocator that valgrind knows.
-fn allocations(report: &mut Report) -> Result<()> {
+impl Case<'_> {
+    fn run(&self, report: &mut Report, time: Duration) -> Result<()> {
+        let world = World::make(self.cgroup, self.containers, self.day)?;
+        let (pods, files) = world.size();
+        say(&format!("\n{:?}, {} containers in {pods} pods: {files} files", self.cgroup, self.containers));
+        let mut agent = Agent::start(&world)?;
+        agent.ready()?;
+        let reader = reader::Reader::start(&world)?;
+        std::thread::sleep(WARM_UP);
+        let pids = [agent.pid(), reader.pid()];
+        let before = Used::now(pids)?;
+        std::thread::sleep(time);
+        let [ours, readers] = Used::now(pids)?.cores_since(before, time);
+        ensure!(readers > 0.0, "the reader does nothing");
+        let ratio = ours / readers;
+        report.figure(
+            &format!("CPU {ours:.4} cores, the reader {readers:.4}: {ratio:.2} times"),
+            &format!("{CPU_RATIO_MAX} times"),
+            ratio <= CPU_RATIO_MAX,
+        );
+        self.memory(report, &agent)?;
+        self.calls(report, &agent, &world)
+    }
+
+    fn memory(&self, report: &mut Report, agent: &Agent) -> Result<()> {
+        let resident = resident_mib(agent.pid())?;
+        let bar = if self.containers <= 150 { 30.0 } else { 35.0 };
+        let text = format!("resident {resident:.1} MiB with an hour of samples ({})", agent.memory()?);
+        report.figure(&text, &format!("{bar} MiB"), resident <= bar);
+        Ok(())
+    }
+
+    fn calls(&self, report: &mut Report, agent: &Agent, world: &World) -> Result<()> {
+        let Some(calls) = trace::watch(agent.pid(), TRACED)? else {
+            say("opens and writes are not counted: there is no strace");
+            return Ok(());
+        };
+        let sampled = world.is_sampled(&calls.opened);
+        let text =
+            format!("{sampled} opens of sampled files in {TRACED:?} (others: {})", calls.others(sampled));
+        report.figure(&text, "0", sampled == 0);
+        let text = format!("{} writes in {TRACED:?}, {} of them repeated", calls.writes, calls.repeated);
+        report.figure(&text, "0 repeated", calls.repeated == 0);
+        Ok(())
+    }
+}
+
+/// Allocations of a steady pass are counted by a test, with a library in front of the C library's allocator.
+fn allocations(report: &mut Report) {
     let words = ["test", "--quiet", "--package", "koordlet", "--test", "steady", "--", "--nocapture"];
     let is_met = exec(&mut cargo(&words)).is_ok();
     report.figure(
@@ -119,5 +165,4 @@ fn allocations(report: &mut Report) -> Result<()> {
         "0 per sample",
         is_met,
     );
-    Ok(())
 }

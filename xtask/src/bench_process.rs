@@ -18,17 +18,6 @@ pub(crate) fn cpu(pid: u32) -> Result<Duration> {
     Ok(Duration::from_secs(u64::from(sum)) / TICKS)
 }
 
-/// The same to the nanosecond, where the kernel tells it.
-pub(crate) fn cpu_exact(pid: u32) -> Result<Duration> {
-    let mut sum = Duration::ZERO;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let Ok(text) = std::fs::read_to_string(task?.path().join("schedstat")) else { return cpu(pid) };
-        let nanos = text.split_whitespace().next().and_then(|word| word.parse().ok());
-        sum += Duration::from_nanos(nanos.context("no times in schedstat")?);
-    }
-    Ok(sum)
-}
-
 /// Resident memory of a process now, in MiB.
 pub(crate) fn resident_mib(pid: u32) -> Result<f64> {
     status_mib(pid, "VmRSS:")

@@ -3,6 +3,7 @@
 mod command;
 mod demo;
 mod explain;
+mod lean;
 mod replay;
 mod role;
 mod sandbox;

@@ -38,7 +38,10 @@ pub(crate) const ROLES: &[Role] = &[
         name: "koordlet",
         programs: &["koordlet"],
         about: "Watches a node, protects its important pods and lends the rest of it to best-effort ones",
-        run: |words| koordlet::run::main(words, crate::command::VERSION),
+        run: |words| {
+            crate::lean::become_program("koordlet", &words);
+            koordlet::run::main(words, crate::command::VERSION)
+        },
     },
 ];
 

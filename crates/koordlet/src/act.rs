@@ -35,7 +35,7 @@ use koord_kit::events::{EventType, Note, Recorder};
 use koord_linux::cgroup::{Cgroups, Version};
 use koord_linux::root::Root;
 
-use crate::apply::{Applier, Names, Report};
+use crate::apply::{Applier, Names, Report, Settled};
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::Batch;
 use crate::flags::{CollectOptions, HookOptions, QosOptions};
@@ -120,14 +120,20 @@ impl Hands<'_> {
         self.applier.apply(ground.now, batch, Names(ground.pods))
     }
 
-    fn apply_all(&mut self, ground: &Ground<'_>, batches: &[Batch]) -> Report {
-        self.applier.apply_all(ground.now, batches, Names(ground.pods))
+    /// Applies what is wanted every second and seldom changes.
+    fn settle(&mut self, ground: &Ground<'_>, batches: Vec<Batch>, settled: &mut Settled) -> Report {
+        self.applier.settle(ground.now, batches, Names(ground.pods), settled)
     }
 }
 
 /// A strategy, or all hooks together.
 trait Strategy: Send {
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>);
+
+    /// How many things about pods it remembers.
+    fn kept(&self) -> usize {
+        0
+    }
 
     /// Whether something happened that cannot wait for the next turn.
     fn is_urgent(&self, _news: News) -> bool {
@@ -236,6 +242,11 @@ impl Act {
     /// What suppression last worked out, for whoever asks.
     pub fn today(&self) -> Today {
         self.today.clone()
+    }
+
+    /// How many things about pods strategies remember.
+    pub fn kept(&self) -> usize {
+        self.entries.iter().map(|entry| entry.strategy.kept()).sum()
     }
 
     /// Gives every strategy that is due its turn.

@@ -41,6 +41,17 @@ pub struct Applier {
     undo: Arc<Mutex<Undo>>,
     /// What failed when it was last tried.
     faults: HashSet<Target>,
+    /// Until when everything that was applied since it was last set is known to stand; none when something is not.
+    known_until: Option<Instant>,
+}
+
+/// Batches that were carried out and need no second look for a while.
+#[derive(Debug, Default)]
+pub struct Settled {
+    batches: Vec<Batch>,
+    until: Option<Instant>,
+    /// What the executor remembered then.
+    edition: u64,
 }
 
 /// What became of a batch.
@@ -93,6 +104,7 @@ impl Applier {
             auditor,
             undo,
             faults: HashSet::new(),
+            known_until: None,
         }
     }
 
@@ -126,6 +138,28 @@ impl Applier {
         }
     }
 
+    /// Carries out batches that are the same most of the time. As long as they are, and every value is known to be
+    /// there, nothing is done at all.
+    pub fn settle(
+        &mut self,
+        now: Instant,
+        batches: Vec<Batch>,
+        names: Names<'_>,
+        settled: &mut Settled,
+    ) -> Report {
+        let is_known = settled.until.is_some_and(|until| now <= until)
+            && settled.edition == self.executor.edition()
+            && settled.batches == batches;
+        if is_known {
+            return Report::default();
+        }
+        self.known_until = Some(now + self.executor.force_after());
+        let report = self.apply_all(now, &batches, names);
+        let until = self.known_until.take().filter(|_| report == Report::default());
+        *settled = Settled { batches, until, edition: self.executor.edition() };
+        report
+    }
+
     pub fn apply_all(&mut self, now: Instant, batches: &[Batch], names: Names<'_>) -> Report {
         let reports = batches.iter().map(|batch| self.apply(now, batch, names));
         reports.fold(Report::default(), Report::and)
@@ -137,6 +171,7 @@ impl Applier {
         let mut report = Report::default();
         for wish in wishes {
             if let Value::Tasks(ids) = &wish.value {
+                self.known_until = None;
                 report = report.and(self.move_tasks(wish, ids));
                 continue;
             }
@@ -157,7 +192,9 @@ impl Applier {
             return Report::default();
         }
         let mut report = Report::default();
-        for (outcome, update) in self.executor.apply(now, caching, updates).into_iter().zip(updates) {
+        let outcomes = self.executor.apply(now, caching, updates);
+        self.note_known(caching, updates, &outcomes);
+        for (outcome, update) in outcomes.into_iter().zip(updates) {
             match outcome {
                 Outcome::Written => report.written += 1,
                 Outcome::Failed(error) => {
@@ -172,6 +209,15 @@ impl Applier {
             }
         }
         report
+    }
+
+    /// Takes note of how long all of this is known.
+    fn note_known(&mut self, caching: Caching, updates: &[Update], outcomes: &[Outcome]) {
+        let Some(known_until) = self.known_until else { return };
+        let is_known = |outcome: &Outcome| matches!(outcome, Outcome::Known | Outcome::Superseded);
+        let is_trusted = caching == Caching::Trust && outcomes.iter().all(is_known);
+        let until = updates.iter().map(|update| self.executor.known_until(update)).min().flatten();
+        self.known_until = until.filter(|_| is_trusted).map(|until| until.min(known_until));
     }
 
     /// Says that a write failed, unless it failed before.
@@ -245,10 +291,16 @@ impl Applier {
         report
     }
 
-    /// Drops what is no longer there from the memory of changes. To be called every few minutes.
+    /// Drops what is no longer there from the memory of changes and faults. To be called every few minutes.
     pub fn tidy(&mut self) {
         let cgroups = self.cgroups.clone();
         lock(&self.undo).retain_existing(&cgroups);
+        self.faults.retain(|target| target.exists(&cgroups));
+    }
+
+    /// How many files it remembers something of.
+    pub fn kept(&self) -> usize {
+        self.executor.kept() + lock(&self.undo).len() + self.faults.len()
     }
 }
 

@@ -288,6 +288,11 @@ impl Collectors {
         self.cold.is_some()
     }
 
+    /// How many pods and containers are measured.
+    pub fn groups(&self) -> usize {
+        self.pods.records().iter().map(|record| 1 + record.containers.len()).sum()
+    }
+
     /// How often files were opened so far; in the steady state this stands still.
     pub fn opens(&self) -> u64 {
         self.node.opens() + self.pods.opens() + self.best_effort.opens() + self.host_apps.opens()

@@ -18,8 +18,8 @@ use koord_kit::shutdown::{End, GRACE_DEFAULT, Shutdown};
 
 use crate::flags::{self, Options, Request};
 
-pub use assemble::{Running, StartError, clean_up, start};
-pub use node::{Asker, Brain, Readiness};
+pub use assemble::{Running, StartError, alone, clean_up, start};
+pub use node::{Asker, Brain, Kept, Readiness};
 
 /// Plays koordlet with the words after its name. Ends with 0 when asked to stop, with 2 for a wrong command line, with 1
 /// otherwise.

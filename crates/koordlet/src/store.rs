@@ -27,6 +27,9 @@ const NEW_BEHIND_MS: i64 = 5 * 60 * 1000;
 const LATE_BEHIND_MS: i64 = 60 * 1000;
 /// A sample this far ahead of the clock is a mistake, and a clock this far behind the samples was set back.
 const AHEAD_MS: i64 = 60 * 1000;
+/// Where the disk has them, samples of containers leave memory so soon: they are most of all, and everybody asks for
+/// their last seconds only.
+const CONTAINERS_MS: i64 = 10 * 60 * 1000;
 /// Every series is looked after once in so many calls of [`Store::tend`].
 const TENDS_PER_ROUND: usize = 60;
 
@@ -174,11 +177,22 @@ impl Store {
         if let Some(path) = &limits.path {
             let oldest_ms = now_ms.saturating_sub(store.retention_ms);
             disk::read(path, Window { start_ms: oldest_ms, end_ms: i64::MAX }, |key, page| {
-                store.restore(key, page)
+                let is_short = key.kind.is_of_containers();
+                if !is_short || page.last_ms >= now_ms.saturating_sub(CONTAINERS_MS) {
+                    store.restore(key, page);
+                }
             });
             store.disk = Disk::open(path, limits.disk_retention, limits.disk_bytes);
         }
         store
+    }
+
+    /// How long samples of a kind stay in memory.
+    fn retention_of(&self, kind: Kind) -> i64 {
+        if kind.is_of_containers() && self.disk.is_some() {
+            return self.retention_ms.min(CONTAINERS_MS);
+        }
+        self.retention_ms
     }
 
     /// The series of a key, made when there is none.
@@ -188,6 +202,12 @@ impl Store {
             None => self.make(key),
         };
         Id { slot, generation: self.at(slot).generation }
+    }
+
+    /// The series of a key, when there is one.
+    pub fn known(&self, key: &Key) -> Option<Id> {
+        let slot = *self.by_key.get(key)?;
+        Some(Id { slot, generation: self.at(slot).generation })
     }
 
     /// Makes `id` the series of `key`, which is asked for only when the series is not known yet or has ended.
@@ -316,12 +336,13 @@ impl Store {
     }
 
     fn tend_one(&mut self, at: usize, now_ms: i64) {
+        let Some(kind) = self.series[at].key.as_ref().map(|key| key.kind) else { return };
+        let oldest_ms = now_ms.saturating_sub(self.retention_of(kind));
         let series = &mut self.series[at];
         let Some(key) = &series.key else { return };
         if let Some(disk) = &mut self.disk {
             series.chain.save_finished(&mut self.pool, |page| disk.save(key, page));
         }
-        let oldest_ms = now_ms.saturating_sub(self.retention_ms);
         series.chain.drop_before(&mut self.pool, oldest_ms);
         if series.chain.is_empty() {
             if let Some(key) = series.key.take() {
@@ -372,7 +393,7 @@ impl Store {
     /// What is too old for memory comes from the disk. Slow, and nothing asks for it every day.
     fn query_disk(&self, selector: &Selector, window: Window, points: &mut Points) {
         let Some((disk, newest_ms)) = self.disk.as_ref().zip(self.newest_ms) else { return };
-        if window.start_ms >= newest_ms.saturating_sub(self.retention_ms) {
+        if window.start_ms >= newest_ms.saturating_sub(self.retention_of(selector.kind)) {
             return;
         }
         // Pages that got a late sample may have been saved twice.

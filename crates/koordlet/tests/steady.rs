@@ -6,10 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-#[path = "../examples/observe/tree.rs"]
-#[allow(dead_code, reason = "the example uses the rest")]
-mod tree;
-
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -17,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use koord_linux::cgroup::{Cgroups, Driver, Version};
 use koord_linux::root::Root;
+use koord_testkit::node_tree::{Cgroup, NodeTree};
 use koordlet::collect::{Collectors, MemoryPolicy, Moment, Settings};
 use koordlet::decide::snapshot::Pod;
 use koordlet::store::{Limits, Store};
@@ -30,14 +27,16 @@ const MANY: u32 = 140;
 #[test]
 fn child() {
     let Ok(passes) = std::env::var(PASSES) else { return };
-    let version = if std::env::var(VERSION).unwrap() == "V1" { Version::V1 } else { Version::V2 };
+    let is_v1 = std::env::var(VERSION).unwrap() == "V1";
+    let (version, cgroup) = if is_v1 { (Version::V1, Cgroup::V1) } else { (Version::V2, Cgroup::V2) };
     let dir = tempfile::tempdir().unwrap();
-    let tree = tree::Tree::make(dir.path(), version, 12).unwrap();
+    let tree = NodeTree::make(dir.path(), cgroup, 12).unwrap();
     let root = Root::host(dir.path());
     let cgroups = Arc::new(Cgroups::new(&root, version, Driver::Systemd));
     let mut collectors =
         Collectors::new(&root, cgroups, Settings { node_info_interval: HOURS, ..Settings::default() });
-    let pods: Vec<Pod> = tree.pods.iter().map(Pod::read).collect();
+    let read = |object: &serde_json::Value| Pod::read(&serde_json::from_value(object.clone()).unwrap());
+    let pods: Vec<Pod> = tree.pods().map(read).collect();
     collectors.set_pods(&pods);
     collectors.set_applications(Some(&[]), MemoryPolicy::default());
     let mut store = Store::new(&Limits::default());

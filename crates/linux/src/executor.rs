@@ -41,6 +41,16 @@ pub enum Target {
     },
 }
 
+impl Target {
+    /// Whether its group is still there. What belongs to the machine always is.
+    pub fn exists(&self, cgroups: &Cgroups) -> bool {
+        match self {
+            Target::Cgroup { resource, dir } => cgroups.path(*resource, dir).is_ok_and(|path| path.exists()),
+            Target::System(_) | Target::Schemata { .. } => true,
+        }
+    }
+}
+
 /// The value of a CPU set of v2 that is its parent's, whatever that is. Where the kernel does not take it, because the
 /// group has processes, the CPUs that the parent has now are written.
 pub const INHERITED: &str = "\n";
@@ -176,6 +186,26 @@ impl Executor {
 
     pub fn cgroups(&self) -> &Cgroups {
         &self.cgroups
+    }
+
+    /// Grows whenever another value is remembered, or one is forgotten.
+    pub fn edition(&self) -> u64 {
+        self.cache.edition()
+    }
+
+    /// How long a written value is trusted.
+    pub fn force_after(&self) -> Duration {
+        self.cache.force_after()
+    }
+
+    /// Until when this value is taken to be there; none when it is not.
+    pub fn known_until(&self, update: &Update) -> Option<Instant> {
+        self.cache.known_until(update)
+    }
+
+    /// How many files it remembers a value of.
+    pub fn kept(&self) -> usize {
+        self.cache.len()
     }
 
     /// One value.

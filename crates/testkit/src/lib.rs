@@ -20,6 +20,7 @@ mod control_plane;
 mod error;
 mod go;
 mod helm;
+pub mod node_tree;
 mod peer;
 mod pki;
 mod process;

@@ -2,18 +2,26 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
-    pub(super) opens: usize,
+    pub(super) opened: Vec<PathBuf>,
     /// To files of the kernel's kind: those below the tree.
     pub(super) writes: usize,
     /// With the value that the same file got before.
     pub(super) repeated: usize,
+}
+
+impl Calls {
+    /// Opens besides so many.
+    pub(super) fn others(&self, known: usize) -> usize {
+        self.opened.len().saturating_sub(known)
+    }
 }
 
 /// None where there is no strace.
@@ -42,7 +50,8 @@ fn count(log: &str) -> Calls {
     // A line is `PID call(arguments) = result`.
     for line in log.lines().filter_map(|line| line.split_once(' ')).map(|(_, call)| call.trim_start()) {
         if line.starts_with("open") {
-            calls.opens += 1;
+            // The path is the first quoted text.
+            calls.opened.extend(line.split('"').nth(1).map(PathBuf::from));
         }
         let Some(arguments) = line.strip_prefix("write(").or_else(|| line.strip_prefix("pwrite64(")) else {
             continue;
@@ -68,6 +77,7 @@ mod tests {
                    8  write(5</tmp/x/sys/fs/cgroup/cpu.max>, \"50000\", 5) = 5\n\
                    8  write(6</tmp/x/sys/fs/cgroup/cpu.max>, \"50000\", 5) = 5\n\
                    8  write(1</dev/null>, \"50000\", 5) = 5\n";
-        assert_eq!(count(log), Calls { opens: 1, writes: 3, repeated: 1 });
+        let opened = vec![PathBuf::from("/tmp/x/sys/fs/cgroup/a")];
+        assert_eq!(count(log), Calls { opened, writes: 3, repeated: 1 });
     }
 }

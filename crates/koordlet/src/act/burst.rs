@@ -16,10 +16,10 @@ use koord_linux::resource::Resource;
 use super::files::Files;
 use super::usage::{self, Sum};
 use super::{Ground, Hands, Setting, Strategy};
-use crate::apply::dir_of;
+use crate::apply::Settled;
 use crate::decide::cpu_burst::bucket::Buckets;
 use crate::decide::cpu_burst::{self, ContainerBurst, GroupSample, Kernel, Sample};
-use crate::decide::snapshot::{Pod, milli};
+use crate::decide::snapshot::{CpuUsage, Pod, milli};
 use crate::decide::wish::Place;
 use crate::metrics::Metric;
 use crate::store::{Kind, Window};
@@ -30,19 +30,30 @@ const WINDOW_MAX: Duration = Duration::from_secs(10);
 const V1_BURST_MAX: i64 = 100_000_000;
 
 /// The strategy and what it remembers.
-#[derive(Default)]
 pub(super) struct Burst {
     buckets: Buckets,
-    files: Files,
+    quotas: Files,
+    settled: Settled,
     /// Turns since files were last closed.
     turns: u32,
+}
+
+impl Default for Burst {
+    fn default() -> Burst {
+        Burst {
+            buckets: Buckets::default(),
+            quotas: Files::new(Resource::CfsQuotaUs),
+            settled: Settled::default(),
+            turns: 0,
+        }
+    }
 }
 
 impl Strategy for Burst {
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let Some(slo) = ground.snapshot.slo.as_deref() else { return };
         let window = setting.qos.reconcile_interval.saturating_mul(5).min(WINDOW_MAX);
-        let average = usage::cpu(ground.store, Window::before(ground.now_ms, window), Sum::Average);
+        let average = average(ground, Window::before(ground.now_ms, window));
         let groups = self.groups(setting, ground);
         let node = ground.snapshot.node.as_deref();
         let ratio = node.and_then(|node| node.node.cpu_normalization.as_ref()?.as_ref().ok());
@@ -59,12 +70,16 @@ impl Strategy for Burst {
         };
         let mut luck = || random::unit() * 0.5;
         let plan = cpu_burst::plan(ground.uptime, &sample, &slo.burst, &mut self.buckets, &mut luck);
-        hands.apply_all(ground, &plan.batches);
+        hands.settle(ground, plan.batches, &mut self.settled);
         show(&plan.containers, ground.pods, setting);
         self.turns += 1;
         if self.turns.is_multiple_of(60) {
-            self.files.close_unread();
+            self.quotas.close_unread();
         }
+    }
+
+    fn kept(&self) -> usize {
+        self.buckets.len() + self.quotas.len()
     }
 }
 
@@ -99,10 +114,20 @@ impl Burst {
     }
 
     fn quota(&mut self, setting: &Setting, place: &Place) -> Option<i64> {
-        let dir = dir_of(place, setting.cgroups.driver())?;
         let version = setting.version();
-        self.files.read(&setting.cgroups, Resource::CfsQuotaUs, &dir, |content| quota_us(version, content))
+        self.quotas.read(&setting.cgroups, place, |content| quota_us(version, content))
     }
+}
+
+/// What the node uses, and those of its pods that the share pool is not for: nobody else's average is asked for.
+fn average(ground: &Ground<'_>, window: Window) -> CpuUsage {
+    let mut usage = CpuUsage::default();
+    usage::each(ground.store, Kind::NodeCpuUsage, window, Sum::Average, |_, value| usage.node = Some(value));
+    for pod in ground.pods.iter().filter(|pod| matches!(pod.qos, Some(Qos::Lse | Qos::Lsr | Qos::Be))) {
+        let value = usage::average(ground.store, &Kind::PodCpuUsage.of([&pod.id.uid]), window);
+        usage.pods.extend(value.map(|value| (pod.id.uid.clone(), value)));
+    }
+    usage
 }
 
 /// The same pods that the decision handles.

@@ -107,6 +107,10 @@ pub(super) struct CpuEvict {
 }
 
 impl Strategy for CpuEvict {
+    fn kept(&self) -> usize {
+        self.memory.leaving.len()
+    }
+
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let Some((node, strategy)) = ground_of(ground) else { return };
         // The process began with an eviction, so to say: nobody goes in its first seconds.
@@ -186,6 +190,10 @@ pub(super) struct MemoryEvict {
 }
 
 impl Strategy for MemoryEvict {
+    fn kept(&self) -> usize {
+        self.memory.leaving.len()
+    }
+
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let Some((node, strategy)) = ground_of(ground) else { return };
         let is_too_soon = is_cooling(ground.uptime, self.memory.last, setting.qos.memory_evict_cool);

@@ -39,6 +39,10 @@ pub(super) struct Reconciler {
 }
 
 impl Strategy for Reconciler {
+    fn kept(&self) -> usize {
+        self.sandboxes.len()
+    }
+
     fn is_urgent(&self, news: News) -> bool {
         news != News::default()
     }

@@ -13,7 +13,7 @@ use koord_linux::resource::Resource;
 use super::files::Files;
 use super::usage::{self, Sum};
 use super::{Ground, Hands, Setting, Strategy};
-use crate::apply::dir_of;
+use crate::apply::{Settled, dir_of};
 use crate::decide::convert::UNLIMITED;
 use crate::decide::cpu_suppress::{self, Memory, Plan, Sample, Switches, Verdict};
 use crate::decide::snapshot::{BestEffortGroup, Level, Pod};
@@ -39,14 +39,23 @@ impl Today {
 /// The strategy and what it remembers.
 pub(super) struct Suppress {
     memory: Memory,
-    files: Files,
+    cpus: Files,
+    quota: Files,
+    settled: Settled,
     groups: Vec<BestEffortGroup>,
     today: Today,
 }
 
 impl Suppress {
     pub(super) fn new(today: Today) -> Suppress {
-        Suppress { memory: Memory::default(), files: Files::default(), groups: Vec::new(), today }
+        Suppress {
+            memory: Memory::default(),
+            cpus: Files::new(Resource::CpusetCpus),
+            quota: Files::new(Resource::CfsQuotaUs),
+            settled: Settled::default(),
+            groups: Vec::new(),
+            today,
+        }
     }
 }
 
@@ -62,12 +71,11 @@ impl Strategy for Suppress {
         if ground.news.pods || self.groups.is_empty() {
             self.groups = best_effort_groups(cgroups, ground.pods);
         }
-        let best_effort = cgroups.qos_dir(KubeQos::BestEffort);
+        let best_effort = Place::Kube(KubeQos::BestEffort);
         let version = cgroups.version();
-        let old_cpus = self.files.read(cgroups, Resource::CpusetCpus, &best_effort, cpus).unwrap_or_default();
+        let old_cpus = self.cpus.read(cgroups, &best_effort, cpus).unwrap_or_default();
         let quota = |content: &[u8]| quota_us(version, content);
-        let old_quota =
-            self.files.read(cgroups, Resource::CfsQuotaUs, &best_effort, quota).unwrap_or(UNLIMITED);
+        let old_quota = self.quota.read(cgroups, &best_effort, quota).unwrap_or(UNLIMITED);
         let usage =
             usage::cpu(ground.store, usage::recent(ground.now_ms, setting.collect.interval), Sum::Last);
         let snapshot = ground.snapshot;
@@ -85,11 +93,16 @@ impl Strategy for Suppress {
             strategy: snapshot.slo.as_deref().map(|slo| &slo.threshold),
             is_cpu_manager_on: setting.gates.is_on("BECPUManager"),
         };
-        let plan = cpu_suppress::plan(&sample, switches, self.memory);
-        let report = hands.apply_all(ground, &plan.batches);
+        let mut plan = cpu_suppress::plan(&sample, switches, self.memory);
+        let batches = std::mem::take(&mut plan.batches);
+        let report = hands.settle(ground, batches, &mut self.settled);
         self.memory.settle(&plan, report.is_good());
         show(&plan, &old_cpus, setting);
         self.tell(plan.verdict);
+    }
+
+    fn kept(&self) -> usize {
+        self.groups.len() + self.cpus.len() + self.quota.len()
     }
 }
 

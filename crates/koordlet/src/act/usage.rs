@@ -56,6 +56,13 @@ pub(super) fn each(store: &Store, kind: Kind, window: Window, sum: Sum, mut take
     }
 }
 
+/// The average of one series.
+pub(super) fn average(store: &Store, key: &Key, window: Window) -> Option<f64> {
+    let mut points = Points::default();
+    store.read(store.known(key)?, window, &mut points);
+    points.average().ok()
+}
+
 fn first(key: &Key) -> Option<Arc<str>> {
     key.values().first().cloned()
 }

@@ -130,10 +130,7 @@ impl Undo {
 
     /// Forgets groups that are gone, and writes the file anew when most of it is about such.
     pub(super) fn retain_existing(&mut self, cgroups: &Cgroups) {
-        self.entries.retain(|key, _| match &key.target {
-            Target::Cgroup { resource, dir } => cgroups.path(*resource, dir).is_ok_and(|path| path.exists()),
-            Target::System(_) | Target::Schemata { .. } => true,
-        });
+        self.entries.retain(|key, _| key.target.exists(cgroups));
         if self.lines > 2 * self.entries.len() + SLACK {
             self.rewrite();
         }

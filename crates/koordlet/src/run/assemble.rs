@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::node::{Mind, Parts, Readiness};
+use super::node::{Brain, Mind, Parts, Readiness};
 use super::{client_options, talk};
 use crate::act::{Act, Setting, Today, give_traffic_back};
 use crate::apply::{Applier, Undo, undo_path};
@@ -64,13 +64,10 @@ pub struct Running {
 
 impl Running {
     /// Lives until asked to stop, then ends in order. False when it ended by itself.
-    pub async fn until(self, asked: &CancellationToken) -> bool {
-        let mut look = tokio::time::interval(Duration::from_secs(1));
-        let is_asked = loop {
-            tokio::select! {
-                () = asked.cancelled() => break true,
-                _ = look.tick() => if self.mind.has_ended() { break false },
-            }
+    pub async fn until(mut self, asked: &CancellationToken) -> bool {
+        let is_asked = tokio::select! {
+            () = asked.cancelled() => true,
+            () = self.mind.ended() => false,
         };
         self.stop.cancel();
         let mind = self.mind;
@@ -97,25 +94,8 @@ pub(super) struct Base {
 
 /// Starts koordlet.
 pub async fn start(options: Options, cluster: kube::Config) -> Result<Running, StartError> {
-    let metrics = KoordletMetrics::new(&options.node_name);
-    metrics.set(Metric::StartTime, &[], seconds_now());
-    let auditor =
-        if options.gates.is_on("AuditEvents") { Auditor::open(&options.audit) } else { Auditor::off() };
-    let mut client = client_options(&options);
-    client.metrics = Some(ClientMetrics::new(metrics.internal()));
-    let client = koord_kit::client::client(cluster.clone(), &client)?;
-    if let Err(error) = raise_open_files() {
-        tracing::warn!(error = &error as &dyn std::error::Error, "the limit of open files stays as it is");
-    }
     let version = Version::detect(&options.root).map_err(StartError::Cgroups)?;
-    let driver = driver(&client, &options, version).await;
-    tracing::info!(?version, ?driver, node = options.node_name, "starting");
-    let cgroups = Arc::new(Cgroups::new(&options.root, version, driver));
-    let kit = KitMetrics::new(metrics.internal());
-    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-    let (recorder, events) = recorder(client.clone(), "koordlet-qosManager", Flavour::Core, &kit);
-    tasks.spawn(events.run(stop.clone()));
-    let base = Base { client, kit, recorder, metrics, auditor, cgroups, tasks, stop, options };
+    let base = Base::new(options, cluster.clone(), version).await?;
     let readiness = Readiness::new();
     let act = Act::new(base.setting());
     let address = base.serve(&readiness, act.today()).await?;
@@ -128,7 +108,43 @@ pub async fn start(options: Options, cluster: kube::Config) -> Result<Running, S
     Ok(Running { address, mind, tasks: base.tasks, stop: base.stop })
 }
 
+/// What the node's thread owns, with nobody who talks beside it: for whoever tells the state and the time.
+pub async fn alone(
+    options: Options,
+    cluster: kube::Config,
+    version: Version,
+    state: State,
+) -> Result<Brain, StartError> {
+    let base = Base::new(options, cluster, version).await?;
+    let act = Act::new(base.setting());
+    Ok(Brain::new(base.parts(state, Readiness::new(), None, act)))
+}
+
 impl Base {
+    async fn new(options: Options, cluster: kube::Config, version: Version) -> Result<Base, StartError> {
+        let metrics = KoordletMetrics::new(&options.node_name);
+        metrics.set(Metric::StartTime, &[], seconds_now());
+        let auditor =
+            if options.gates.is_on("AuditEvents") { Auditor::open(&options.audit) } else { Auditor::off() };
+        let mut client = client_options(&options);
+        client.metrics = Some(ClientMetrics::new(metrics.internal()));
+        let client = koord_kit::client::client(cluster, &client)?;
+        if let Err(error) = raise_open_files() {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the limit of open files stays as it is"
+            );
+        }
+        let driver = driver(&client, &options, version).await;
+        tracing::info!(?version, ?driver, node = options.node_name, "starting");
+        let cgroups = Arc::new(Cgroups::new(&options.root, version, driver));
+        let kit = KitMetrics::new(metrics.internal());
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let (recorder, events) = recorder(client.clone(), "koordlet-qosManager", Flavour::Core, &kit);
+        tasks.spawn(events.run(stop.clone()));
+        Ok(Base { client, kit, recorder, metrics, auditor, cgroups, tasks, stop, options })
+    }
+
     async fn serve(&self, readiness: &Readiness, today: Today) -> Result<SocketAddr, StartError> {
         let address = self.options.addr;
         let failed = |source| StartError::Listen { address, source };

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use koord_api::crd::node_metric::NodeMemoryCollectPolicy;
+use koord_kit::metrics::{Format, Metrics};
 use tokio::sync::oneshot;
 
 use super::show::{self, Shown};
@@ -23,7 +24,7 @@ use crate::metrics::KoordletMetrics;
 use crate::predict::Predictor;
 use crate::predict::files::Files;
 use crate::predict::measure::training;
-use crate::state::{Editions, Hardware, News, Snapshot, State};
+use crate::state::{Editions, Hardware, News, NodeState, PodState, Snapshot, State};
 use crate::store::Store;
 
 /// How often the thread looks at the node.
@@ -55,13 +56,30 @@ pub struct Brain {
     checkpoints: Files,
     training_interval: Duration,
     is_measuring: bool,
-    /// Those of the newest snapshot, by uid.
+    /// Those of the newest snapshot, by uid, and what they were read from.
     pods: Vec<Pod>,
+    known: Arc<[Arc<PodState>]>,
+    /// The Node as it was last shown.
+    node: Option<Arc<NodeState>>,
     seen: Editions,
     shown: Shown,
     metrics: KoordletMetrics,
     has_store_metrics: bool,
     progress: Progress,
+}
+
+/// How much the thread remembers, by number. All of it is about pods that live, or goes a known time after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Pods and containers whose files are open.
+    pub groups: usize,
+    pub series: usize,
+    pub models: usize,
+    pub by_strategies: usize,
+    /// Values that were written lately, what stood there before, and faults that were told.
+    pub by_applier: usize,
+    /// Rows of metrics about pods.
+    pub shown: usize,
 }
 
 /// Parts that the thread is made of.
@@ -119,6 +137,8 @@ impl Readiness {
 pub(super) struct Mind {
     calls: Sender<Call>,
     thread: JoinHandle<()>,
+    /// Its other half lives as long as the thread.
+    end: oneshot::Receiver<()>,
 }
 
 /// Asks the thread. Cheap to clone.
@@ -146,11 +166,13 @@ impl Mind {
     pub(super) fn start(parts: Parts) -> std::io::Result<Mind> {
         let (calls, heard) = channel();
         let mut brain = Brain::new(parts);
+        let (alive, end) = oneshot::channel();
         let thread = std::thread::Builder::new().name("node".to_owned()).spawn(move || {
+            let _alive: oneshot::Sender<()> = alive;
             brain.live(&heard);
             brain.end();
         })?;
-        Ok(Mind { calls, thread })
+        Ok(Mind { calls, thread, end })
     }
 
     pub(super) fn asker(&self) -> Asker {
@@ -166,14 +188,15 @@ impl Mind {
         }
     }
 
-    /// Whether the thread has ended by itself, which it never should.
-    pub(super) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
+    /// Waits until the thread ends by itself, which it never should.
+    pub(super) async fn ended(&mut self) {
+        // Nothing is ever sent.
+        let _ = (&mut self.end).await;
     }
 }
 
 impl Brain {
-    fn new(parts: Parts) -> Brain {
+    pub(super) fn new(parts: Parts) -> Brain {
         let now = Instant::now();
         Brain {
             store: parts.store,
@@ -188,6 +211,8 @@ impl Brain {
             training_interval: parts.training_interval,
             is_measuring: parts.is_measuring,
             pods: Vec::new(),
+            known: Arc::default(),
+            node: None,
             seen: Editions::default(),
             shown: Shown::default(),
             metrics: parts.metrics,
@@ -223,13 +248,10 @@ impl Brain {
         }
     }
 
-    /// One look at the node. Public to tests, which have their own clock.
-    pub(super) fn second(&mut self, now: Moment) {
+    /// One look at the node. Public to whoever has a clock of his own.
+    pub fn second(&mut self, now: Moment) {
         let snapshot = self.state.load();
         let news = self.catch_up(&snapshot);
-        if snapshot.node.is_some() {
-            self.metrics.node_seen();
-        }
         let mut missing: Vec<String> = snapshot.missing().into_iter().map(str::to_owned).collect();
         if !self.is_measuring {
             missing.push("a --collect-res-used-interval of one second at least".to_owned());
@@ -266,7 +288,16 @@ impl Brain {
         let mut seen = self.seen;
         let news = seen.catch_up(snapshot);
         self.seen = seen;
-        if news.pods {
+        // First, since nothing is shown before the Node was seen.
+        if let Some(node) = &snapshot.node
+            && self.node.as_ref().is_none_or(|known| !Arc::ptr_eq(known, node))
+        {
+            self.metrics.node_seen();
+            show::node(&self.metrics, &node.node);
+            self.node = Some(node.clone());
+        }
+        if news.pods && !PodState::are_same(&self.known, &snapshot.pods) {
+            self.known = snapshot.pods.clone();
             self.pods = snapshot.pods.iter().map(|state| state.pod.clone()).collect();
             self.collectors.set_pods(&self.pods);
             show::pods(&self.metrics, &self.pods);
@@ -278,9 +309,6 @@ impl Brain {
                 _ => MemoryPolicy::WithoutPageCache,
             };
             self.collectors.set_applications(applications, memory);
-        }
-        if let Some(node) = snapshot.node.as_deref() {
-            show::node(&self.metrics, &node.node);
         }
         news
     }
@@ -349,8 +377,22 @@ impl Brain {
         }
     }
 
+    /// How much is remembered.
+    pub fn kept(&self) -> Kept {
+        let is_of_pod = |line: &&str| line.contains("pod_name=\"") || line.contains("container_id=\"");
+        let shown = |page: &Metrics| page.render(Format::Prometheus).lines().filter(is_of_pod).count();
+        Kept {
+            groups: self.collectors.groups(),
+            series: self.store.stats().series,
+            models: self.predictor.len(),
+            by_strategies: self.act.kept(),
+            by_applier: self.applier.kept(),
+            shown: shown(self.metrics.internal()) + shown(self.metrics.external()),
+        }
+    }
+
     /// Saves what is known and gives back what only lives as long as the process.
-    fn end(mut self) {
+    pub fn end(mut self) {
         self.collectors.stop();
         self.store.close();
     }

@@ -166,6 +166,11 @@ impl PodState {
     pub fn uid(&self) -> &Arc<str> {
         &self.pod.id.uid
     }
+
+    /// Whether nothing about any pod changed: a list of the kubelet shares what it has in common with the one before.
+    pub fn are_same(before: &[Arc<PodState>], now: &[Arc<PodState>]) -> bool {
+        before.len() == now.len() && before.iter().zip(now).all(|(before, now)| Arc::ptr_eq(before, now))
+    }
 }
 
 fn ids(statuses: Option<&Vec<v1::ContainerStatus>>) -> Vec<Arc<str>> {

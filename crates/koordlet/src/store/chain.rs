@@ -155,7 +155,10 @@ impl Chain {
 
     /// Appends the samples of the window, oldest first.
     pub(super) fn collect(&self, pool: &Pool, window: Window, into: &mut Vec<(i64, f64)>) {
-        for page in self.pages(pool).map(|id| pool.get(id)) {
+        // Most questions are about the last seconds, which the last page has alone.
+        let last = self.ends.map(|(_, last)| last).filter(|last| pool.get(*last).first_ms <= window.start_ms);
+        let first = last.or(self.ends.map(|(first, _)| first));
+        for page in pages_from(first, pool).map(|id| pool.get(id)) {
             if page.first_ms > window.end_ms {
                 return;
             }
@@ -163,10 +166,6 @@ impl Chain {
                 into.extend(page.samples().filter(|(at, _)| window.has(*at)));
             }
         }
-    }
-
-    fn pages<'p>(&self, pool: &'p Pool) -> impl Iterator<Item = u32> + 'p {
-        std::iter::successors(self.ends.map(|(first, _)| first), |id| pool.get(*id).next)
     }
 
     /// Gives back the pages that end before a time.
@@ -229,4 +228,9 @@ impl Chain {
             next = page.next;
         }
     }
+}
+
+/// A page and those after it.
+fn pages_from(first: Option<u32>, pool: &Pool) -> impl Iterator<Item = u32> {
+    std::iter::successors(first, |id| pool.get(*id).next)
 }

@@ -16,6 +16,7 @@ pub(super) struct Cache {
     entries: HashMap<Target, Vec<Entry>>,
     force_after: Duration,
     swept: Option<Instant>,
+    edition: u64,
 }
 
 #[derive(Debug)]
@@ -28,27 +29,52 @@ struct Entry {
 
 impl Cache {
     pub(super) fn new(force_after: Duration) -> Cache {
-        Cache { entries: HashMap::new(), force_after, swept: None }
+        Cache { entries: HashMap::new(), force_after, swept: None, edition: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Whether the update is new, another value, or known for too long.
     pub(super) fn needs(&self, now: Instant, update: &Update) -> bool {
+        self.known_until(update).is_none_or(|until| now > until)
+    }
+
+    /// Until when this value is taken to be there; none when another is, or none is known.
+    pub(super) fn known_until(&self, update: &Update) -> Option<Instant> {
         let mut entries = self.entries.get(&update.target).into_iter().flatten();
-        let known = entries.find(|entry| entry.part.as_deref() == part_of(update));
-        known.is_none_or(|known| {
-            known.value != update.value || now.saturating_duration_since(known.at) > self.force_after
-        })
+        let known = entries.find(|entry| entry.part.as_deref() == part_of(update))?;
+        (known.value == update.value).then(|| known.at + self.force_after)
+    }
+
+    pub(super) fn force_after(&self) -> Duration {
+        self.force_after
+    }
+
+    pub(super) fn edition(&self) -> u64 {
+        self.edition
     }
 
     pub(super) fn remember(&mut self, now: Instant, update: &Update) {
         let part = part_of(update).map(str::to_owned);
         let entries = self.entries.entry(update.target.clone()).or_default();
-        entries.retain(|entry| entry.part != part);
+        if let Some(known) = entries.iter_mut().find(|entry| entry.part == part) {
+            known.at = now;
+            if known.value != update.value {
+                known.value.clone_from(&update.value);
+                self.edition += 1;
+            }
+            return;
+        }
         entries.push(Entry { part, value: update.value.clone(), at: now });
+        self.edition += 1;
     }
 
     pub(super) fn forget(&mut self, target: &Target) {
-        self.entries.remove(target);
+        if self.entries.remove(target).is_some() {
+            self.edition += 1;
+        }
     }
 
     pub(super) fn expire(&mut self, now: Instant) {
@@ -56,9 +82,11 @@ impl Cache {
             return;
         }
         self.swept = Some(now);
+        let before = self.entries.len();
         self.entries.retain(|_, entries| {
             entries.retain(|entry| now.saturating_duration_since(entry.at) <= LIFE);
             !entries.is_empty()
         });
+        self.edition += u64::from(self.entries.len() != before);
     }
 }

@@ -57,6 +57,14 @@ impl Buckets {
         bucket.tokens > 0
     }
 
+    pub fn len(&self) -> usize {
+        self.by_container.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_container.is_empty()
+    }
+
     pub fn get(&self, container: &str) -> Option<&Bucket> {
         self.by_container.get(container)
     }

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::kubelet::KubeletConfig;
 use super::{ComputeError, Computed, Sources, compute};
 use crate::state::kubelet::{Kubelet, KubeletError};
-use crate::state::{Hardware, State};
+use crate::state::{Hardware, NodeState, PodState, State};
 
 /// Rounds from one look at kubelet's configuration to the next; it changes only when kubelet starts anew.
 const ROUNDS_PER_QUERY: u32 = 10;
@@ -67,9 +67,21 @@ pub struct Reporter {
     remote: Option<Remote>,
     options: Options,
     config: Config,
+    last: Option<Last>,
     /// Faults that repeat are told once.
     fault: Option<String>,
     warnings: Vec<String>,
+}
+
+/// The last round: what it was made from, and what came of it.
+struct Last {
+    node: Arc<NodeState>,
+    hardware: Arc<Hardware>,
+    pods: Arc<[Arc<PodState>]>,
+    cpu_manager: Option<String>,
+    computed: Computed,
+    /// The object that said all of it already.
+    object: Option<Arc<NodeResourceTopology>>,
 }
 
 /// kubelet's configuration as last heard.
@@ -89,6 +101,7 @@ impl Reporter {
             remote,
             options,
             config: Config::default(),
+            last: None,
             fault: None,
             warnings: Vec::new(),
         }
@@ -129,10 +142,28 @@ impl Reporter {
         }
         self.query_kubelet().await?;
         let cpu_manager = self.cpu_manager()?;
+        let last = self.last.take().filter(|last| last.is_of(node, hardware, &snapshot.pods, &cpu_manager));
+        let mut last = match last {
+            Some(last) => last,
+            None => self.compute(node, hardware, &snapshot.pods, cpu_manager)?,
+        };
+        let result = self.write(&mut last).await;
+        self.last = Some(last);
+        result
+    }
+
+    /// Works everything out, and tells the node itself.
+    fn compute(
+        &mut self,
+        node: &Arc<NodeState>,
+        hardware: &Arc<Hardware>,
+        pods: &Arc<[Arc<PodState>]>,
+        cpu_manager: Option<String>,
+    ) -> Result<Last, RoundError> {
         let computed = compute(Sources {
             node,
             hardware,
-            pods: &snapshot.pods,
+            pods,
             kubelet: self.config.known.as_ref(),
             cpu_manager: cpu_manager.as_deref(),
             reports_huge_pages: self.options.reports_huge_pages,
@@ -142,7 +173,8 @@ impl Reporter {
             computed.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         }
         self.publish(&computed);
-        self.write(&computed).await
+        let (node, hardware, pods) = (node.clone(), hardware.clone(), pods.clone());
+        Ok(Last { node, hardware, pods, cpu_manager, computed, object: None })
     }
 
     /// The first look. Whoever collects looks again and publishes what it finds.
@@ -166,7 +198,10 @@ impl Reporter {
         self.config.rounds = 0;
         match self.kubelet.config().await {
             Ok(config) => {
-                self.config.known = Some(config);
+                if self.config.known.as_ref() != Some(&config) {
+                    self.last = None;
+                    self.config.known = Some(config);
+                }
                 self.config.failures = 0;
                 Ok(())
             }
@@ -210,16 +245,22 @@ impl Reporter {
         });
     }
 
-    async fn write(&self, computed: &Computed) -> Result<(), RoundError> {
+    async fn write(&self, last: &mut Last) -> Result<(), RoundError> {
+        let computed = &last.computed;
         let Some(remote) = self.remote.as_ref().filter(|remote| remote.objects.is_synced()) else {
             return Ok(());
         };
-        let snapshot = self.state.load();
-        let Some(node) = &snapshot.node else { return Ok(()) };
+        let node = &last.node;
         let Some(object) = remote.objects.get("", &node.name) else {
             return create(remote, computed.new_object(node)).await;
         };
-        let Some(reason) = computed.difference(&object) else { return Ok(()) };
+        if last.object.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &object)) {
+            return Ok(());
+        }
+        let Some(reason) = computed.difference(&object) else {
+            last.object = Some(object);
+            return Ok(());
+        };
         let place = Place { namespace: None, name: &node.name };
         update_with::<NodeResourceTopology>(&remote.client, place, Part::Object, |object| {
             computed.apply(object)
@@ -227,6 +268,21 @@ impl Reporter {
         .await?;
         tracing::info!(node = node.name, reason, "topology reported");
         Ok(())
+    }
+}
+
+impl Last {
+    fn is_of(
+        &self,
+        node: &Arc<NodeState>,
+        hardware: &Arc<Hardware>,
+        pods: &[Arc<PodState>],
+        cpu_manager: &Option<String>,
+    ) -> bool {
+        Arc::ptr_eq(&self.node, node)
+            && Arc::ptr_eq(&self.hardware, hardware)
+            && PodState::are_same(&self.pods, pods)
+            && self.cpu_manager == *cpu_manager
     }
 }
 
