@@ -23,7 +23,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("koord-testkit", &[]),
     ("koord-scheduler", &["koord-api", "koord-engine", "koord-kit"]),
     ("koord-manager", &["koord-api", "koord-kit"]),
-    ("koordlet", &["koord-api", "koord-kit", "koord-linux"]),
+    ("koordlet", &["koord-api", "koord-kit", "koord-linux", "koord-testkit"]),
     ("koord-sandbox", &["koord-api", "koord-kit"]),
     (
         "koord",

@@ -135,6 +135,10 @@ fn cell(value: &Value) -> Value {
     };
     match value.as_str() {
         Some(text) if is_age(text) => json!("AGE"),
+        // Restarts, and when the last was.
+        Some(text) if text.ends_with(" ago)") => {
+            json!(text.split_once(" (").map(|(count, _)| format!("{count} (AGE ago)")))
+        }
         Some(text) => plain(text),
         None => value.clone(),
     }

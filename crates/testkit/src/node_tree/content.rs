@@ -128,8 +128,7 @@ pub(super) fn numa_meminfo(node: usize) -> String {
 
 /// A pod as kubelet tells it, with as much around what is read as a usual pod has.
 pub(super) fn object(shape: &Shape) -> Value {
-    let (kube, qos, priority) =
-        if shape.is_best_effort { ("BestEffort", "BE", 5500) } else { ("Burstable", "LS", 9500) };
+    let (kube, priority) = if shape.is_best_effort { ("BestEffort", 5500) } else { ("Burstable", 9500) };
     let name = format!("p{:08}", shape.number);
     let started = json!("2025-03-01T08:00:04Z");
     let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"]
@@ -139,7 +138,7 @@ pub(super) fn object(shape: &Shape) -> Value {
         "metadata": {
             "name": name, "namespace": "default", "uid": shape.uid(), "resourceVersion": "77",
             "creationTimestamp": "2025-03-01T08:00:00Z",
-            "labels": {"koordinator.sh/qosClass": qos, "app.kubernetes.io/name": "web", "pod-template-hash": "6d4cf56db6"},
+            "labels": {"app.kubernetes.io/name": "web", "pod-template-hash": "6d4cf56db6"},
             "annotations": {"kubernetes.io/config.seen": "2025-03-01T08:00:00.1Z", "kubernetes.io/config.source": "api"},
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6d4cf56db6",
                 "uid": "77aa4bbb-0000-4000-8000-000000000000", "controller": true, "blockOwnerDeletion": true}],
