@@ -350,9 +350,10 @@ impl Moment {
             rate(a.reads, b.reads)
         ));
         let cpu = (last.cpu - self.cpu) / PERIODS_COUNTED;
-        say(&format!(
-            "      {NODES} nodes report every minute: {:.2} s CPU a minute, these writes included",
+        let text = format!(
+            "{NODES} nodes report every minute: {:.2} s CPU a minute, these writes included",
             cpu.as_secs_f64()
-        ));
+        );
+        report.figure(&text, "1 s", cpu <= ROUND_CPU_MAX);
     }
 }
