@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use koord_api::patch::diff::Change;
 use koord_kit::client::{ClientConnection, ClientOptions, connect};
 use koord_kit::conditions;
 use koord_kit::events::{EventType, Flavour, Note, recorder, reference};
 use koord_kit::metrics::KitMetrics;
-use koord_kit::write::{Part, Place, Written, merge_patch, update_with};
+use koord_kit::write::{Part, Place, Written, merge_patch, send_steps, update_with};
 use koord_testkit::{ControlPlane, shared, wait_until};
 use kube::Api;
 use kube::api::PostParams;
@@ -144,6 +145,37 @@ async fn what_our_type_does_not_know_stays() -> Result<()> {
     let path = "-o=jsonpath={.status.conditions[?(@.type=='KoordReady')].lastTransitionTime}";
     let time = tokio::task::block_in_place(|| cluster.kubectl_ok(["get", "node", "keeps", path]))?;
     assert_eq!(time, "2024-01-01T00:00:00Z");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_inside_lists_are_for_one_version() -> Result<()> {
+    let Some((_, client)) = cluster().await? else { return Ok(()) };
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": "steps"}, "spec": {"taints": [
+        {"key": "a", "value": "a", "effect": "NoSchedule"}, {"key": "b", "value": "b", "effect": "NoSchedule"}]}}))?;
+    let node = nodes.create(&PostParams::default(), &node).await?;
+    // The API server's own taint may stand among ours.
+    let taints = |node: &Node| node.spec.clone().unwrap_or_default().taints.unwrap_or_default();
+    let at = taints(&node).iter().position(|taint| taint.key == "b").expect("it was made so");
+    let place = Place { namespace: None, name: "steps" };
+    let version = node.metadata.resource_version.clone().unwrap_or_default();
+    let send = || {
+        let step = Change::Replace { path: format!("/spec/taints/{at}/value"), value: json!("other") };
+        send_steps::<Node>(&client, place, &version, vec![step])
+    };
+    send().await?;
+    let taint = taints(&nodes.get("steps").await?).swap_remove(at);
+    assert_eq!((taint.key.as_str(), taint.value.as_deref()), ("b", Some("other")));
+    assert_eq!(taint.effect, "NoSchedule", "what is not named stays");
+
+    // Outdated, whether or not the places are still there.
+    let error = send().await.unwrap_err();
+    assert!(error.is_conflict() && error.is_outdated(), "{error:?}");
+    let none = |node: &mut Node| node.spec.get_or_insert_default().taints = None;
+    update_with(&client, place, Part::Object, none).await?;
+    let error = send().await.unwrap_err();
+    assert!(error.is_outdated(), "{error:?}");
     Ok(())
 }
 

@@ -96,6 +96,7 @@ pub(crate) struct Options {
     relist_every: Option<Duration>,
     is_optional: bool,
     missing_grace: Duration,
+    gather: Option<Duration>,
 }
 
 impl<V: Send + Sync + 'static> CacheBuilder<V> {
@@ -122,6 +123,7 @@ impl<V: Send + Sync + 'static> CacheBuilder<V> {
             relist_every: None,
             is_optional: false,
             missing_grace: MISSING_GRACE_DEFAULT,
+            gather: None,
         };
         let decode = wire::decoder::<K, V>(project);
         CacheBuilder {
@@ -168,6 +170,13 @@ impl<V: Send + Sync + 'static> CacheBuilder<V> {
     pub fn optional(mut self, missing_grace: Duration) -> CacheBuilder<V> {
         self.options.is_optional = true;
         self.options.missing_grace = missing_grace;
+        self
+    }
+
+    /// Lets news wait this long for more to come, so that many are taken in at a time: waking up for each costs more than
+    /// taking it in.
+    pub fn gather(mut self, time: Duration) -> CacheBuilder<V> {
+        self.options.gather = Some(time);
         self
     }
 

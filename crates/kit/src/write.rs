@@ -3,10 +3,14 @@
 //!
 //! [`update_with`] is for changes that depend on what is there: it reads, changes, and writes with the version it
 //! read, again and again while others are faster. [`merge_patch`] sends only the difference between two states, for
-//! changes of single fields that may be made blindly.
+//! changes of single fields that may be made blindly. [`send_steps`] changes parts of lists, for a version that is known.
 
 use std::time::Duration;
 
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, Method};
+use koord_api::patch::diff::Change;
+use koord_api::patch::merge;
 use koord_api::preserve::carry_unknown;
 use kube::Resource;
 use kube::api::{Patch, PatchParams};
@@ -14,7 +18,7 @@ use kube::core::Request;
 use kube::core::params::{GetParams, PostParams};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::random;
 
@@ -22,6 +26,11 @@ use crate::random;
 const ATTEMPTS_MAX: u32 = 40;
 const WAIT_MIN: Duration = Duration::from_millis(10);
 const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// An answer to a write that nobody reads need not be the whole object.
+const METADATA_ONLY: HeaderValue =
+    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
+const JSON_PATCH: HeaderValue = HeaderValue::from_static("application/json-patch+json");
 
 /// Which part of an object is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +80,25 @@ pub enum WriteError {
 impl WriteError {
     /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, WriteError::Api { source: kube::Error::Api(status), .. } if status.code == 404)
+        self.code() == Some(404)
+    }
+
+    /// Whether somebody else has changed the object since the version that the write was for.
+    pub fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+
+    /// As [`WriteError::is_conflict`], for a patch whose places may have moved with that change.
+    pub fn is_outdated(&self) -> bool {
+        matches!(self.code(), Some(409 | 422))
+    }
+
+    /// The status that the API server refused the request with.
+    fn code(&self) -> Option<u16> {
+        match self {
+            WriteError::Api { source: kube::Error::Api(status), .. } => Some(status.code),
+            _ => None,
+        }
     }
 }
 
@@ -106,7 +133,7 @@ where
         };
         match target.send::<Value>(client, request).await {
             Ok(stored) => return target.decode(stored).map(Written::Changed),
-            Err(WriteError::Api { source: kube::Error::Api(status), .. }) if status.code == 409 => {
+            Err(error) if error.is_conflict() => {
                 let wait = WAIT_MIN.saturating_mul(1 << (attempt - 1).min(10)).min(WAIT_MAX);
                 tokio::time::sleep(wait.mul_f64(random::unit())).await;
             }
@@ -133,11 +160,26 @@ where
     K: Resource<DynamicType = ()> + Serialize,
 {
     let target = Target::of::<K>(place);
-    let Some(mut patch) = difference(&target.encode(before)?, &target.encode(after)?) else {
+    let Some(patch) = difference(&target.encode(before)?, &target.encode(after)?) else {
         return Ok(false);
     };
-    if guarded {
-        let version = before.meta().resource_version.clone().unwrap_or_default();
+    let version = guarded.then(|| before.meta().resource_version.clone().unwrap_or_default());
+    send_merge_patch::<K>(client, place, part, patch, version.as_deref()).await.map(|()| true)
+}
+
+/// Sends a JSON merge patch, for exactly this version of the object where one is given.
+pub async fn send_merge_patch<K>(
+    client: &kube::Client,
+    place: Place<'_>,
+    part: Part,
+    mut patch: Value,
+    version: Option<&str>,
+) -> Result<(), WriteError>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let target = Target::of::<K>(place);
+    if let Some(version) = version {
         patch["metadata"]["resourceVersion"] = json!(version);
     }
     let params = PatchParams::default();
@@ -146,31 +188,40 @@ where
         Part::Object => target.request.patch(place.name, &params, &patch),
         Part::Status => target.request.patch_subresource("status", place.name, &params, &patch),
     };
-    // The answer is the whole object; whoever keeps it hears of it by its watch.
-    target.send::<IgnoredAny>(client, request).await.map(|_| true)
+    target.send_only(client, request).await
 }
 
-/// The JSON merge patch (RFC 7386) that turns one value into the other; `None` when they are equal.
+/// Sends steps of a JSON patch, for exactly this version of the object.
+///
+/// Steps name elements of lists by their places, so what they do not name of an element stays as it is.
+pub async fn send_steps<K>(
+    client: &kube::Client,
+    place: Place<'_>,
+    version: &str,
+    steps: Vec<Change>,
+) -> Result<(), WriteError>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let target = Target::of::<K>(place);
+    let version = Change::Replace { path: "/metadata/resourceVersion".to_owned(), value: json!(version) };
+    let patch: Vec<Change> = [version].into_iter().chain(steps).collect();
+    let body = serde_json::to_vec(&patch).map_err(|source| target.fault(source))?;
+    let request = http::Request::builder()
+        .method(Method::PATCH)
+        .uri(format!("{}/{}", target.request.url_path, place.name))
+        .header(CONTENT_TYPE, JSON_PATCH)
+        .body(body)
+        .map_err(kube::core::request::Error::BuildRequest);
+    target.send_only(client, request).await
+}
+
+/// The JSON merge patch that turns one object into the other; `None` when they are equal.
 pub fn difference(before: &Value, after: &Value) -> Option<Value> {
     match (before, after) {
         _ if before == after => None,
-        (Value::Object(before), Value::Object(after)) => {
-            let mut patch = Map::new();
-            for (key, value) in after {
-                let change = match before.get(key) {
-                    Some(old) => difference(old, value),
-                    None => Some(value.clone()),
-                };
-                if let Some(change) = change {
-                    patch.insert(key.clone(), change);
-                }
-            }
-            for key in before.keys().filter(|key| !after.contains_key(*key)) {
-                patch.insert(key.clone(), Value::Null);
-            }
-            Some(Value::Object(patch))
-        }
-        _ => Some(after.clone()),
+        (Value::Object(before), Value::Object(after)) => Some(Value::Object(merge::diff(before, after))),
+        (_, after) => Some(after.clone()),
     }
 }
 
@@ -206,6 +257,19 @@ impl Target {
         result.map_err(|source| WriteError::Api { kind, place, source })
     }
 
+    /// For a write whose outcome is heard by a watch, if at all.
+    async fn send_only(
+        &self,
+        client: &kube::Client,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<(), WriteError> {
+        let request = request.map(|mut request| {
+            request.headers_mut().insert(ACCEPT, METADATA_ONLY);
+            request
+        });
+        self.send::<IgnoredAny>(client, request).await.map(drop)
+    }
+
     fn decode<K: DeserializeOwned>(&self, value: Value) -> Result<K, WriteError> {
         serde_json::from_value(value).map_err(|source| self.fault(source))
     }
@@ -216,73 +280,5 @@ impl Target {
 
     fn fault(&self, source: serde_json::Error) -> WriteError {
         WriteError::Decode { kind: self.kind.clone(), place: self.place.clone(), source }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_patch_says_only_what_changed() {
-        for (name, before, after, want) in [
-            ("equal", json!({"a": 1}), json!({"a": 1}), None),
-            ("changed", json!({"a": 1, "b": 2}), json!({"a": 1, "b": 3}), Some(json!({"b": 3}))),
-            (
-                "removed",
-                json!({"a": {"b": 1, "c": 2}}),
-                json!({"a": {"b": 1}}),
-                Some(json!({"a": {"c": null}})),
-            ),
-            ("added", json!({}), json!({"a": {"b": [1]}}), Some(json!({"a": {"b": [1]}}))),
-            ("lists are whole", json!({"a": [1, 2]}), json!({"a": [1]}), Some(json!({"a": [1]}))),
-        ] {
-            assert_eq!(difference(&before, &after), want, "{name}");
-        }
-    }
-
-    /// RFC 7386, section 2.
-    fn merge(target: &mut Value, patch: &Value) {
-        let Value::Object(patch) = patch else {
-            *target = patch.clone();
-            return;
-        };
-        if !target.is_object() {
-            *target = json!({});
-        }
-        let Some(target) = target.as_object_mut() else { return };
-        for (key, value) in patch {
-            if value.is_null() {
-                target.remove(key);
-            } else {
-                merge(target.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-    }
-
-    fn objects() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0..3_i32).prop_map(Value::from)];
-        let inner = leaf.prop_recursive(3, 24, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-                prop::collection::btree_map("[ab]{1,2}", inner, 0..4)
-                    .prop_map(|map| Value::Object(map.into_iter().collect())),
-            ]
-        });
-        prop::collection::btree_map("[abc]", inner, 0..4)
-            .prop_map(|map| Value::Object(map.into_iter().collect()))
-    }
-
-    proptest! {
-        /// Applying the difference gives the other state.
-        #[test]
-        fn the_difference_leads_from_one_to_the_other(before in objects(), after in objects()) {
-            let mut result = before.clone();
-            if let Some(patch) = difference(&before, &after) {
-                merge(&mut result, &patch);
-            }
-            prop_assert_eq!(result, after);
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! The worker of a watch cache: lists, watches, resumes, and lists again when it must.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::{AsyncBufRead, AsyncBufReadExt};
@@ -57,6 +58,18 @@ pub struct Reflector<V> {
     missing_since: Option<Instant>,
     listed_at: Instant,
     reason: &'static str,
+}
+
+/// What is on its way through this process arrives within this time.
+const STILL: Duration = Duration::from_millis(2);
+
+/// What a read brings at once; else nothing, and some time has passed in which more may have come.
+async fn gathered<T>(read: impl Future<Output = T>, time: Duration) -> Option<T> {
+    let read = tokio::time::timeout(STILL, read).await.ok();
+    if read.is_none() {
+        tokio::time::sleep(time).await;
+    }
+    read
 }
 
 /// How a list or a watch ended.
@@ -352,10 +365,19 @@ impl<V: Send + Sync + 'static> Reflector<V> {
                 Some(period) => (self.listed_at + period).saturating_duration_since(Instant::now()),
                 None => Duration::MAX,
             };
-            let read = tokio::select! {
-                read = stream.read_until(b'\n', &mut line) => read,
-                () = tokio::time::sleep(IDLE_TIMEOUT) => return End::Resume,
-                () = tokio::time::sleep(until_relist) => return End::Relist("period"),
+            let mut reading = std::pin::pin!(stream.read_until(b'\n', &mut line));
+            let read = match (futures::poll!(reading.as_mut()), self.options.gather) {
+                (Poll::Ready(read), _) => Some(read),
+                (Poll::Pending, Some(time)) => gathered(reading.as_mut(), time).await,
+                (Poll::Pending, None) => None,
+            };
+            let read = match read {
+                Some(read) => read,
+                None => tokio::select! {
+                    read = reading => read,
+                    () = tokio::time::sleep(IDLE_TIMEOUT) => return End::Resume,
+                    () = tokio::time::sleep(until_relist) => return End::Relist("period"),
+                },
             };
             match read {
                 // A line without its end was cut off with the connection; the server will send it again.
@@ -376,13 +398,14 @@ impl<V: Send + Sync + 'static> Reflector<V> {
     /// Takes in one line; says how the watch ends if it does.
     async fn take_line(&mut self, text: &str) -> Option<End> {
         let position = self.position.unwrap_or_default();
+        let unseen = Line::applied_unseen(text).and_then(|object| (self.decode)(object).ok());
+        if let Some(decoded) = unseen {
+            let (outcome, version) = self.apply(decoded).await;
+            return self.advance(position, outcome, version);
+        }
         let (outcome, version) = match Line::parse(text) {
             Line::Applied(object) => match (self.decode)(object) {
-                Ok(Decoded { key, version, value }) => {
-                    self.shared.note_sound(&key);
-                    let at = version.resource_version;
-                    (self.change(|store| store.apply(key, version, value)).await, at)
-                }
+                Ok(decoded) => self.apply(decoded).await,
                 Err(reason) => {
                     let head = self.note_malformed(object, reason);
                     (true, head.and_then(|head| head.resource_version).unwrap_or(position))
@@ -412,6 +435,18 @@ impl<V: Send + Sync + 'static> Reflector<V> {
                 return None;
             }
         };
+        self.advance(position, outcome, version)
+    }
+
+    /// Takes in an object. Whether anything changed, and the object's version.
+    async fn apply(&self, decoded: Decoded<V>) -> (bool, u64) {
+        let Decoded { key, version, value } = decoded;
+        self.shared.note_sound(&key);
+        let at = version.resource_version;
+        (self.change(|store| store.apply(key, version, value)).await, at)
+    }
+
+    fn advance(&mut self, position: u64, outcome: bool, version: u64) -> Option<End> {
         self.healthy();
         self.position = Some(position.max(version));
         // News that is older than what the stream has already told, and yet is news: the stream is out of order, so

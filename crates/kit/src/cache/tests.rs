@@ -121,6 +121,27 @@ async fn a_list_and_then_a_watch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn news_wait_for_each_other_where_that_is_wanted() {
+    const TIME: Duration = Duration::from_millis(100);
+    let mut world = World::new(|builder| builder.gather(TIME));
+    world.check("synced").await;
+    let told = |world: &World| world.cache.snapshot().len();
+    let moment = Duration::from_millis(5);
+    // Nobody was waited for while nothing came, so the first is taken in at once.
+    world.server.put("a", "1");
+    tokio::time::sleep(moment).await;
+    assert_eq!(told(&world), 1);
+    world.server.put("b", "1");
+    tokio::time::sleep(moment).await;
+    world.server.put("c", "1");
+    tokio::time::sleep(moment).await;
+    assert_eq!(told(&world), 1, "these wait");
+    tokio::time::sleep(TIME).await;
+    assert_eq!(told(&world), 3, "and come together");
+    world.check("+a +b +c").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cut_connection_is_resumed_without_a_list() {
     let mut world = World::new(|builder| builder);
     world.server.put("a", "1");
@@ -414,11 +435,14 @@ async fn take(world: &mut World, step: &Step) {
     }
 }
 
-fn converges(steps: &[Step]) {
+fn converges(steps: &[Step], gather: Option<Duration>) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let mut world = World::new(|builder| builder);
+        let mut world = World::new(|builder| match gather {
+            Some(time) => builder.gather(time),
+            None => builder,
+        });
         for step in steps {
             take(&mut world, step).await;
         }
@@ -434,7 +458,7 @@ proptest! {
 
     /// Whatever happens on the way, the cache ends up as the server is, and so does whoever replays its deltas.
     #[test]
-    fn the_cache_converges(steps in steps()) {
-        converges(&steps);
+    fn the_cache_converges(steps in steps(), is_gathering in any::<bool>()) {
+        converges(&steps, is_gathering.then_some(Duration::from_millis(100)));
     }
 }

@@ -66,6 +66,14 @@ struct RawStatus {
 }
 
 impl<'l> Line<'l> {
+    /// The object of a line that is written as all API servers write it, cut out unseen: whoever reads it as one whole
+    /// value finds out whether there was more.
+    pub(crate) fn applied_unseen(text: &'l str) -> Option<&'l str> {
+        let rest = text.strip_prefix("{\"type\":\"")?;
+        let rest = rest.strip_prefix("MODIFIED").or_else(|| rest.strip_prefix("ADDED"))?;
+        rest.strip_prefix("\",\"object\":")?.trim_end_matches('\n').strip_suffix('}')
+    }
+
     pub(crate) fn parse(text: &'l str) -> Line<'l> {
         let line: RawLine<'l> = match serde_json::from_str(text) {
             Ok(line) => line,
@@ -238,6 +246,23 @@ mod tests {
             assert_eq!(Line::parse(&text), want, "{name}");
         }
         assert!(matches!(Line::parse("{\"type\":\"ADDED\",\"obj"), Line::Broken(_)));
+        for kind in ["ADDED", "MODIFIED"] {
+            let line = format!("{{\"type\":\"{kind}\",\"object\":{pod}}}\n");
+            assert_eq!(Line::applied_unseen(&line), Some(pod));
+        }
+        for other in [
+            format!(r#"{{"object":{pod},"type":"MODIFIED"}}"#),
+            format!(r#"{{"type":"DELETED","object":{pod}}}"#),
+            format!(r#"{{"type": "ADDED","object":{pod}}}"#),
+        ] {
+            assert_eq!(Line::applied_unseen(&other), None, "{other}");
+        }
+        let more = format!(r#"{{"type":"ADDED","object":{pod},"more":{{}}}}"#);
+        let decode = decoder::<Pod, _>(|_, pod| pod);
+        assert!(
+            Line::applied_unseen(&more).is_some_and(|object| decode(object).is_err()),
+            "more than one value"
+        );
     }
 
     #[test]
