@@ -304,17 +304,24 @@ pub async fn patch_fresh<K>(
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug,
 {
-    let (kind, shown) = (K::kind(&()).into_owned(), place.name.to_owned());
-    let failed = |source| WriteError::Api { kind, place: shown, source };
-    let path = format!("{}/{}", K::url_path(&(), place.namespace), place.name);
-    let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
-    let before: K = match request {
-        Ok(request) => client.request(request).await.map_err(failed)?,
-        Err(error) => return Err(failed(error)),
-    };
+    let before: K = read_fresh(client, place).await?;
     let mut after = before.clone();
     change(&mut after);
     merge_patch(client, place, part, &before, &after, false).await.map(drop)
+}
+
+/// Reads an object from the API server, not from a cache.
+pub async fn read_fresh<K>(client: &kube::Client, place: Place<'_>) -> Result<K, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let (kind, shown) = (K::kind(&()).into_owned(), place.name.to_owned());
+    let path = format!("{}/{}", K::url_path(&(), place.namespace), place.name);
+    let read = match http::Request::get(path).body(Vec::new()) {
+        Ok(request) => client.request(request).await,
+        Err(error) => Err(kube::Error::HttpError(error)),
+    };
+    read.map_err(|source| WriteError::Api { kind, place: shown, source })
 }
 
 /// Comes some time after the end was asked for.

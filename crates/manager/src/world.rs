@@ -31,6 +31,9 @@ use crate::pods::{PodBrief, PodReader};
 /// How long a kind that a cluster may lack is waited for.
 const MISSING_GRACE: Duration = Duration::from_secs(5);
 
+/// Reports of thousands of nodes come one by one and all the time; nobody waits for one to this moment.
+const REPORTS_GATHER: Duration = Duration::from_millis(500);
+
 /// Where the ConfigMap of strategies lies, and which namespace alone is read if any.
 #[derive(Clone, Debug)]
 pub struct Scope {
@@ -105,7 +108,10 @@ impl World {
             pods: maker.keep(pods),
             pods_by_node,
             pods_by_quota,
-            node_metrics: maker.optional(move |_, metric| MetricEntry::of(metric, &texts)),
+            node_metrics: {
+                let metrics = maker.builder(move |_, metric| MetricEntry::of(metric, &texts));
+                maker.keep(metrics.optional(MISSING_GRACE).gather(REPORTS_GATHER))
+            },
             node_slos: maker.optional(|_, slo: NodeSLO| without_managed_fields(slo)),
             topologies: maker.optional(|_, topology: NodeResourceTopology| TopologyView::of(&topology)),
             devices: maker.optional(|_, device: Device| without_managed_fields(device)),

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use koord_api::crd::device::Device;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::duration::GoDuration;
+use koord_api::patch::merge;
 use koord_api::quantity::Quantity;
 use koord_api::slo::SloConfig;
 use koord_kit::cache::{ObjectKey, Pool};
@@ -141,7 +142,7 @@ impl Cluster {
 
     /// One turn of a node, and what it writes.
     fn turn(&mut self, name: &str) -> bool {
-        let Some(mut node) = self.typed::<Node>("Node", name) else { return false };
+        let Some(node) = self.typed::<Node>("Node", name) else { return false };
         let (texts, reader) = (Pool::default(), PodReader::default());
         let view = NodeView::of(&node);
         let Some(strategy) = self.config.colocation_strategy(view.facts()) else { return false };
@@ -176,19 +177,21 @@ impl Cluster {
         };
         let plan = plan(PLUGINS, &input, memory);
         let before = serde_json::to_value(&node).expect("a node");
-        if plan.needs_status {
-            plan.prepared.write(&view, &mut node);
+        let patch = if plan.needs_status {
             memory.node_synced = Some(self.now);
+            plan.prepared.patch(&view)
         } else if plan.needs_meta {
-            plan.prepared.write_meta(&view, &mut node);
-        }
+            plan.prepared.meta_patch(&view)
+        } else {
+            json!({})
+        };
+        let after = merge::apply(before.clone(), patch.to_string().as_bytes()).expect("a patch");
         if let Some(topology) = topology.as_mut().filter(|_| plan.zones.is_needed) {
             zones::apply(&mut topology.zones, &plan.resource, plan.zones.closeness);
             memory.zones_synced = Some(self.now);
             let object = serde_json::to_value(&*topology).expect("a topology");
             self.kind("NodeResourceTopology").insert(format!("/{name}"), object);
         }
-        let after = serde_json::to_value(&node).expect("a node");
         let has_changed = before != after;
         if has_changed {
             self.kind("Node").insert(format!("/{name}"), after);

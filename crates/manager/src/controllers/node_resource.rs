@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use koord_api::crd::device::Device;
 use koord_api::crd::node_resource_topology::Zone;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::keys::resource::{CPU, MEMORY};
 use koord_api::slo::key;
 use koord_kit::cache::Delta;
-use koord_kit::write::{Part, Place, WriteError, merge_patch, update_with};
+use koord_kit::write::{Part, Place, WriteError, send_merge_patch, send_steps, update_with};
 
-use super::{Controller, Failure, Feeds, Ground, Key, Next, node_key, patch_fresh};
+use super::{Controller, Failure, Feeds, Ground, Key, Next, node_key, read_fresh};
 use crate::flags::Options;
 use crate::metrics::Outcomes;
 use crate::node_resource::batch::zones;
@@ -50,12 +49,11 @@ impl NodeResources {
     }
 
     /// What should become of a node; none while there is no configuration.
-    fn plan(&self, node: &Node, memory: &mut NodeMemory) -> Option<(NodeView, Plan)> {
+    fn plan(&self, node: &Node, memory: &mut NodeMemory) -> Option<(Snapshot, Plan)> {
         let snapshot = Snapshot::take(&self.ground, node)?;
         let plan = plan(&self.writer.plugins, &snapshot.input(), memory);
-        let view = snapshot.view;
-        self.report(&view.name, &plan);
-        Some((view, plan))
+        self.report(&snapshot.view.name, &plan);
+        Some((snapshot, plan))
     }
 
     fn report(&self, node: &str, plan: &Plan) {
@@ -88,30 +86,48 @@ impl Writer {
         &self,
         node: &Node,
         view: &NodeView,
+        topology: Option<&TopologyView>,
         plan: &Plan,
         memory: &mut NodeMemory,
     ) -> Result<(), Failure> {
-        let zones = self.write_zones(&view.name, plan, memory).await;
+        let zones = match topology {
+            Some(topology) if plan.zones.is_needed => self.write_zones(topology, plan, memory).await,
+            _ => Ok(()),
+        };
         let node = if plan.needs_status {
             // The labels and annotations travel with it.
             self.write_status(node, view, plan, memory).await
         } else if plan.needs_meta {
-            self.write_meta(node, view, plan).await
+            self.write_meta(view, plan).await
         } else {
             Ok(())
         };
         zones.and(node)
     }
 
-    async fn write_zones(&self, name: &str, plan: &Plan, memory: &mut NodeMemory) -> Result<(), Failure> {
-        if !plan.zones.is_needed {
-            return Ok(());
-        }
-        let change = |topology: &mut NodeResourceTopology| {
-            zones::apply(&mut topology.zones, &plan.resource, plan.zones.closeness);
+    /// One request where nobody came in between, which says only what moved; else what is there now is read and replaced.
+    ///
+    /// Differs: upstream reads and replaces the whole topology each time.
+    async fn write_zones(
+        &self,
+        topology: &TopologyView,
+        plan: &Plan,
+        memory: &mut NodeMemory,
+    ) -> Result<(), Failure> {
+        let (client, place) = (&self.client, place(&topology.name));
+        let apply = |zones: &mut [Zone]| zones::apply(zones, &plan.resource, plan.zones.closeness);
+        let mut zones = topology.zones.clone();
+        apply(&mut zones);
+        let steps = zones::steps(&topology.zones, &zones);
+        let patched = send_steps::<NodeResourceTopology>(client, place, &topology.version, steps).await;
+        let written = match patched {
+            Err(error) if error.is_outdated() => {
+                let change = |topology: &mut NodeResourceTopology| _ = apply(&mut topology.zones);
+                update_with(client, place, Part::Object, change).await.map(drop)
+            }
+            other => other.map(drop),
         };
-        let written = update_with(&self.client, place(name), Part::Object, change).await;
-        self.outcomes.of("updateNodeResourceTopology", gone_is_done(written.map(drop)))?;
+        self.outcomes.of("updateNodeResourceTopology", gone_is_done(written))?;
         memory.zones_synced = Some(Timestamp::now());
         Ok(())
     }
@@ -128,17 +144,12 @@ impl Writer {
         memory: &mut NodeMemory,
     ) -> Result<(), Failure> {
         if plan.prepared != *view {
-            let before = changeable(node);
-            let mut after = before.clone();
-            plan.prepared.write(view, &mut after);
-            let client = &self.client;
-            let patched = merge_patch(client, place(&view.name), Part::Status, &before, &after, true).await;
+            let (place, patch) = (place(&view.name), plan.prepared.patch(view));
+            let version = node.metadata.resource_version.as_deref();
+            let patched = send_merge_patch::<Node>(&self.client, place, Part::Status, patch, version).await;
             let written = match patched {
-                Err(error) if is_conflict(&error) => {
-                    let change = |node: &mut Node| self.lay_over(plan, node);
-                    patch_fresh(client, place(&view.name), Part::Status, change).await
-                }
-                other => other.map(drop),
+                Err(error) if error.is_conflict() => self.lay_over(plan, place).await,
+                other => other,
             };
             self.count_write("updateNodeStatus", "updateNodeNotFound", written)?;
         }
@@ -146,20 +157,21 @@ impl Writer {
         Ok(())
     }
 
-    fn lay_over(&self, plan: &Plan, node: &mut Node) {
-        let before = NodeView::of(node);
+    /// Writes what was worked out over what is there now, whoever else writes meanwhile.
+    async fn lay_over(&self, plan: &Plan, place: Place<'_>) -> Result<(), WriteError> {
+        let before = NodeView::of(&read_fresh(&self.client, place).await?);
         let mut after = before.clone();
         prepare(&self.plugins, &mut after, &plan.resource);
-        after.write(&before, node);
+        if after == before {
+            return Ok(());
+        }
+        send_merge_patch::<Node>(&self.client, place, Part::Status, after.patch(&before), None).await
     }
 
-    async fn write_meta(&self, node: &Node, view: &NodeView, plan: &Plan) -> Result<(), Failure> {
-        let before = changeable(node);
-        let mut after = before.clone();
-        plan.prepared.write_meta(view, &mut after);
-        let place = place(&view.name);
-        let patched = merge_patch(&self.client, place, Part::Object, &before, &after, false).await;
-        self.count_write("patchNodeMeta", "updateNodeMetaNotFound", patched.map(drop))
+    async fn write_meta(&self, view: &NodeView, plan: &Plan) -> Result<(), Failure> {
+        let (place, patch) = (place(&view.name), plan.prepared.meta_patch(view));
+        let patched = send_merge_patch::<Node>(&self.client, place, Part::Object, patch, None).await;
+        self.count_write("patchNodeMeta", "updateNodeMetaNotFound", patched)
     }
 
     /// A node that is gone needs nothing.
@@ -187,7 +199,10 @@ impl Controller for NodeResources {
 
     fn listen(&self, feeds: &Feeds) {
         let world = &self.ground.world;
-        feeds.on_object(&world.nodes, node_differs);
+        let memories = self.ground.memories.clone();
+        feeds.on_object(&world.nodes, move |old, new| {
+            changed_view(old, new).is_some_and(|view| !memories.expects(&node_key(&view.name), &view))
+        });
         let memories = self.ground.memories.clone();
         feeds.on(&world.node_metrics, move |delta: &Delta<MetricEntry>, queue| {
             let name =
@@ -231,7 +246,13 @@ impl Controller for NodeResources {
         let mut memory = self.ground.memories.of(key);
         let planned = self.plan(&node, &mut memory);
         let written = match &planned {
-            Some((view, plan)) => self.writer.write(&node, view, plan, &mut memory).await,
+            Some((known, plan)) => {
+                if (plan.needs_status || plan.needs_meta) && plan.prepared.settles(&known.view) {
+                    self.ground.memories.expect(key, &mut memory, &plan.prepared);
+                }
+                let topology = known.topology.as_deref();
+                self.writer.write(&node, &known.view, topology, plan, &mut memory).await
+            }
             None => Ok(()),
         };
         self.ground.memories.lock().insert(key.clone(), memory);
@@ -242,15 +263,16 @@ impl Controller for NodeResources {
     }
 }
 
-/// Whether a node differs in what plugins see of it. Most news of nodes are heartbeats, which are told apart at a glance.
-fn node_differs(old: &Node, new: &Node) -> bool {
+/// A node as plugins see it, if that has changed. Most news of nodes are heartbeats, which are told apart at a glance.
+fn changed_view(old: &Node, new: &Node) -> Option<NodeView> {
     fn amounts(node: &Node) -> Option<[Option<&BTreeMap<String, Quantity>>; 2]> {
         node.status.as_ref().map(|status| [status.capacity.as_ref(), status.allocatable.as_ref()])
     }
     let is_same = old.metadata.labels == new.metadata.labels
         && old.metadata.annotations == new.metadata.annotations
         && amounts(old) == amounts(new);
-    !is_same && NodeView::of(old) != NodeView::of(new)
+    let view = (!is_same).then(|| NodeView::of(new))?;
+    (view != NodeView::of(old)).then_some(view)
 }
 
 /// Whether what was worked out for a node may change with its topology.
@@ -266,27 +288,6 @@ fn topology_differs(old: &TopologyView, new: &TopologyView) -> bool {
     old.cpu_basic_info != new.cpu_basic_info || all(old) != all(new)
 }
 
-/// What we may change of a node, and its version: the rest need not be compared.
-fn changeable(node: &Node) -> Node {
-    let ObjectMeta { name, resource_version, labels, annotations, .. } = &node.metadata;
-    let status = node.status.as_ref().map(|status| NodeStatus {
-        capacity: status.capacity.clone(),
-        allocatable: status.allocatable.clone(),
-        ..NodeStatus::default()
-    });
-    Node {
-        metadata: ObjectMeta {
-            name: name.clone(),
-            resource_version: resource_version.clone(),
-            labels: labels.clone(),
-            annotations: annotations.clone(),
-            ..ObjectMeta::default()
-        },
-        spec: None,
-        status,
-    }
-}
-
 fn place(name: &str) -> Place<'_> {
     Place { namespace: None, name }
 }
@@ -296,10 +297,6 @@ fn gone_is_done(written: Result<(), WriteError>) -> Result<(), Failure> {
         Err(error) if error.is_not_found() => Ok(()),
         other => other.map_err(Failure::from),
     }
-}
-
-fn is_conflict(error: &WriteError) -> bool {
-    matches!(error, WriteError::Api { source: kube::Error::Api(status), .. } if status.code == 409)
 }
 
 #[cfg(test)]

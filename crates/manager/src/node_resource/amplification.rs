@@ -19,7 +19,7 @@ impl Plugin for ResourceAmplification {
 
     fn calculate(&self, input: &Input<'_>, _: &mut NodeMemory) -> Result<Vec<Item>, PluginError> {
         let ratios = ratios(input).map_err(|error| PluginError(error.to_string()))?;
-        let mut item = Item { name: self.name().to_owned(), ..Item::default() };
+        let mut item = Item { name: self.name(), ..Item::default() };
         if !ratios.0.is_empty() {
             item.annotations.insert(KEY.to_owned(), ratios.text());
         }
@@ -27,7 +27,7 @@ impl Plugin for ResourceAmplification {
     }
 
     /// Without an item the annotation goes.
-    fn reset(&self, _: &str) -> Vec<Item> {
+    fn reset(&self) -> Vec<Item> {
         Vec::new()
     }
 

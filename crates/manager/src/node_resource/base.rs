@@ -6,7 +6,7 @@ use koord_api::annotation::node_reservation::NodeReservation;
 use koord_api::annotation::{OrAbsent, read};
 use koord_api::cpuset::CpuSet;
 use koord_api::keys::resource::{CPU, MEMORY};
-use koord_api::quantity::{Quantity, ResourceList};
+use koord_api::quantity::Quantity;
 
 use super::view::{MetricView, NodeView};
 use crate::amounts::Amounts;
@@ -38,14 +38,12 @@ impl Base {
 /// Differs: on an amplified node what it was before; upstream takes the amplified amount, and with it nothing as
 /// reserved (DB-10).
 fn kubelet_allocatable(node: &NodeView) -> Amounts {
-    let mut list: ResourceList = node.allocatable.clone().unwrap_or_default();
-    let raw = read::<RawAllocatable>(&node.annotations).or_absent(|_| ());
-    for (name, amount) in raw.into_iter().flat_map(|raw| raw.0) {
-        if name == CPU || name == MEMORY {
-            list.insert(name, amount);
-        }
+    let mut allocatable = node.allocatable.as_ref().map(Amounts::of).unwrap_or_default();
+    if let Some(raw) = read::<RawAllocatable>(&node.annotations).or_absent(|_| ()) {
+        allocatable.cpu = raw.0.get(CPU).copied().unwrap_or(allocatable.cpu);
+        allocatable.memory = raw.0.get(MEMORY).copied().unwrap_or(allocatable.memory);
     }
-    Amounts::of(&list)
+    allocatable
 }
 
 /// A list of CPUs counts in place of the cpu amount. What cannot be read reserves nothing.

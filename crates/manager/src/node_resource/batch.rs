@@ -27,9 +27,6 @@ use steady::Steady;
 
 pub const NAMES: [&str; 2] = [BATCH_CPU, BATCH_MEMORY];
 
-const DEGRADED: &str =
-    "degrade node resource because of abnormal nodeMetric, reason: degradedByBatchResource";
-
 pub struct BatchResource;
 
 impl Plugin for BatchResource {
@@ -38,8 +35,8 @@ impl Plugin for BatchResource {
     }
 
     fn calculate(&self, input: &Input<'_>, memory: &mut NodeMemory) -> Result<Vec<Item>, PluginError> {
-        let Some(worked) = work_out(input, memory) else { return Ok(self.reset(DEGRADED)) };
-        let mut items = NAMES.map(|name| Item { name: name.to_owned(), ..Item::default() });
+        let Some(worked) = work_out(input, memory) else { return Ok(self.reset()) };
+        let mut items = NAMES.map(|name| Item { name, ..Item::default() });
         let [cpu, bytes] = &mut items;
         cpu.quantity = Some(worked.node.cpu_milli());
         bytes.quantity = Some(worked.node.result.memory);
@@ -50,8 +47,8 @@ impl Plugin for BatchResource {
         Ok(items.into())
     }
 
-    fn reset(&self, message: &str) -> Vec<Item> {
-        NAMES.iter().map(|name| Item::reset(name, message)).collect()
+    fn reset(&self) -> Vec<Item> {
+        NAMES.map(Item::reset).into()
     }
 
     fn prepare(&self, node: &mut NodeView, resource: &NodeResource) -> Result<(), PluginError> {

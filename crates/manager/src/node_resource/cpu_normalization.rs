@@ -22,11 +22,11 @@ impl Plugin for CpuNormalization {
     fn calculate(&self, input: &Input<'_>, _: &mut NodeMemory) -> Result<Vec<Item>, PluginError> {
         let ratio = ratio(input).map_err(|error| PluginError(error.to_string()))?;
         let annotations = [(KEY.to_owned(), CpuNormalizationRatio(ratio).text())].into();
-        Ok(vec![Item { name: self.name().to_owned(), annotations, ..Item::default() }])
+        Ok(vec![Item { name: self.name(), annotations, ..Item::default() }])
     }
 
     /// The annotation stays as it is.
-    fn reset(&self, _: &str) -> Vec<Item> {
+    fn reset(&self) -> Vec<Item> {
         Vec::new()
     }
 

@@ -1,5 +1,7 @@
 //! GPUs of a node as countable resources, and labels that say what they are. Spec: manager 10.
 
+use std::collections::BTreeMap;
+
 use koord_api::crd::device::{Device, DeviceInfo, DeviceType};
 use koord_api::keys::node::label::{
     GPU_DRIVER_VERSION, GPU_MODEL, GPU_VENDOR, KUBERNETES_GPU_DRIVER, KUBERNETES_GPU_MODEL,
@@ -8,7 +10,7 @@ use koord_api::keys::resource::{
     GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, HUAWEI_NPU_CORE, HUAWEI_NPU_CPU,
     HUAWEI_NPU_DVPP, OLD_DEVICE_NAMES,
 };
-use koord_api::quantity::{Family, Quantity, ResourceList};
+use koord_api::quantity::{Family, Quantity};
 
 use super::plan::any_moved;
 use super::{Input, Item, NodeMemory, NodeResource, NodeView, Plugin, PluginError};
@@ -49,26 +51,26 @@ impl Plugin for GpuDeviceResource {
         let devices = input.device.and_then(|device| device.spec.as_ref()).map(|spec| &spec.devices);
         let gpus: Vec<&DeviceInfo> = devices.into_iter().flatten().filter(working).collect();
         let Some(device) = input.device.filter(|_| !gpus.is_empty()) else {
-            return Ok(RESOURCES.map(|name| Item::reset(name, "no GPU of the node works")).to_vec());
+            return Ok(RESOURCES.map(Item::reset).into());
         };
         let mut totals = totals(&gpus);
         if label(device, GPU_VENDOR).is_none_or(|vendor| vendor.is_empty() || vendor == NVIDIA) {
             let cores = totals.get(GPU_CORE).copied().unwrap_or_default();
-            totals.insert(GPU.to_owned(), cores.with_family(Family::DecimalSi));
+            totals.insert(GPU, cores.with_family(Family::DecimalSi));
         }
         if input.options.sync_gpu_shared {
             let percent = i64::try_from(gpus.len()).unwrap_or(i64::MAX).saturating_mul(100);
-            totals.insert(GPU_SHARED.to_owned(), Quantity::from_value(percent, Family::DecimalSi));
+            totals.insert(GPU_SHARED, Quantity::from_value(percent, Family::DecimalSi));
         }
         let mut items: Vec<Item> =
-            totals.iter().map(|(name, amount)| Item::quantity(name, *amount)).collect();
+            totals.into_iter().map(|(name, amount)| Item::quantity(name, amount)).collect();
         let copied = |(own, from): (&str, &str)| Some((own.to_owned(), label(device, from)?.to_owned()));
         let labels = LABELS.into_iter().filter_map(copied).collect();
-        items.push(Item { name: self.name().to_owned(), labels, ..Item::default() });
+        items.push(Item { name: self.name(), labels, ..Item::default() });
         Ok(items)
     }
 
-    fn reset(&self, _: &str) -> Vec<Item> {
+    fn reset(&self) -> Vec<Item> {
         Vec::new()
     }
 
@@ -107,12 +109,12 @@ pub(super) fn set_resources(names: &[&str], node: &mut NodeView, resource: &Node
     }
 }
 
-fn totals(gpus: &[&DeviceInfo]) -> ResourceList {
-    let mut totals = ResourceList::new();
+fn totals(gpus: &[&DeviceInfo]) -> BTreeMap<&'static str, Quantity> {
+    let mut totals = BTreeMap::new();
     for (name, amount) in gpus.iter().flat_map(|info| &info.resources) {
         let name = todays_name(name);
-        if RESOURCES.contains(&name) {
-            *totals.entry(name.to_owned()).or_default() += *amount;
+        if let Some(name) = RESOURCES.iter().find(|known| **known == name) {
+            *totals.entry(*name).or_default() += *amount;
         }
     }
     totals

@@ -8,40 +8,36 @@ use koord_api::quantity::Quantity;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Item {
     /// A resource name; for items without a resource any text that explains them.
-    pub name: String,
+    pub name: &'static str,
     pub quantity: Option<Quantity>,
     /// By zone of the NodeResourceTopology.
     pub zones: BTreeMap<String, Quantity>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// For the log.
-    pub message: String,
     /// Whether the resource is taken off the node.
     pub is_reset: bool,
 }
 
 impl Item {
     /// A resource that is taken off the node.
-    pub fn reset(name: &str, message: &str) -> Item {
-        Item { name: name.to_owned(), message: message.to_owned(), is_reset: true, ..Item::default() }
+    pub fn reset(name: &'static str) -> Item {
+        Item { name, is_reset: true, ..Item::default() }
     }
 
-    pub fn quantity(name: &str, quantity: Quantity) -> Item {
-        Item { name: name.to_owned(), quantity: Some(quantity), ..Item::default() }
+    pub fn quantity(name: &'static str, quantity: Quantity) -> Item {
+        Item { name, quantity: Some(quantity), ..Item::default() }
     }
 }
 
 /// All items of a node taken together; of two that say different things the later holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeResource {
-    pub resources: BTreeMap<String, Quantity>,
-    pub resets: BTreeSet<String>,
+    pub resources: BTreeMap<&'static str, Quantity>,
+    pub resets: BTreeSet<&'static str>,
     /// By zone, then by resource.
-    pub zones: BTreeMap<String, BTreeMap<String, Quantity>>,
+    pub zones: BTreeMap<String, BTreeMap<&'static str, Quantity>>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// By resource, for the log.
-    pub messages: BTreeMap<String, String>,
 }
 
 impl NodeResource {
@@ -55,19 +51,16 @@ impl Extend<Item> for NodeResource {
     fn extend<I: IntoIterator<Item = Item>>(&mut self, items: I) {
         for item in items {
             if let Some(quantity) = item.quantity {
-                self.resources.insert(item.name.clone(), quantity);
+                self.resources.insert(item.name, quantity);
             }
             if item.is_reset {
-                self.resets.insert(item.name.clone());
+                self.resets.insert(item.name);
             }
             for (zone, quantity) in item.zones {
-                self.zones.entry(zone).or_default().insert(item.name.clone(), quantity);
+                self.zones.entry(zone).or_default().insert(item.name, quantity);
             }
             self.labels.extend(item.labels);
             self.annotations.extend(item.annotations);
-            if !item.message.is_empty() {
-                self.messages.insert(item.name, item.message);
-            }
         }
     }
 }

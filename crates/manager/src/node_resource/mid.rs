@@ -16,9 +16,6 @@ use crate::pods::PodBrief;
 
 pub const NAMES: [&str; 2] = [MID_CPU, MID_MEMORY];
 
-const DEGRADED: &str =
-    "degrade node Mid resource because of abnormal nodeMetric, reason: degradedByMidResource";
-
 pub struct MidResource;
 
 impl Plugin for MidResource {
@@ -30,7 +27,7 @@ impl Plugin for MidResource {
         if input.node.allocatable.is_none() {
             return Err(PluginError("the node's status has no allocatable".to_owned()));
         }
-        let Some(worked) = work_out(input) else { return Ok(self.reset(DEGRADED)) };
+        let Some(worked) = work_out(input) else { return Ok(self.reset()) };
         let cpu = Quantity::from_value(worked.result.cpu_milli, Family::DecimalSi);
         Ok(vec![
             Item::quantity(MID_CPU, cpu),
@@ -38,8 +35,8 @@ impl Plugin for MidResource {
         ])
     }
 
-    fn reset(&self, message: &str) -> Vec<Item> {
-        NAMES.iter().map(|name| Item::reset(name, message)).collect()
+    fn reset(&self) -> Vec<Item> {
+        NAMES.map(Item::reset).into()
     }
 
     fn prepare(&self, node: &mut NodeView, resource: &NodeResource) -> Result<(), PluginError> {

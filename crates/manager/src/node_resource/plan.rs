@@ -64,9 +64,6 @@ impl Stage {
     }
 }
 
-/// Message of what is taken off a node on which colocation is switched off.
-pub const DISABLED: &str = "node colocation is disabled in Config, reason: DisableInConfig";
-
 /// Decides one turn of a node.
 pub fn plan(plugins: &[&dyn Plugin], input: &Input<'_>, memory: &mut NodeMemory) -> Plan {
     let mut runs = Vec::new();
@@ -130,7 +127,7 @@ fn calculate(
         let (stage, items) = if is_enabled || plugin.ignores_switch() {
             (Stage::Calculate, plugin.calculate(input, memory))
         } else {
-            (Stage::Reset, Ok(plugin.reset(DISABLED)))
+            (Stage::Reset, Ok(plugin.reset()))
         };
         let error = items.map(|items| resource.extend(items)).err().map(|error| error.to_string());
         runs.push(Run { plugin: plugin.name(), stage, error });

@@ -44,6 +44,8 @@ pub struct NodeMemory {
     pub node_synced: Option<Timestamp>,
     /// When the zones of its NodeResourceTopology did.
     pub zones_synced: Option<Timestamp>,
+    /// The mark of the Node as it was last written, where nothing more follows from that.
+    pub expected: Option<u64>,
     /// Only while the steadier strategy is on.
     pub steady: Option<Box<Steady>>,
 }
@@ -57,7 +59,7 @@ pub trait Plugin: Sync {
     fn calculate(&self, input: &Input<'_>, memory: &mut NodeMemory) -> Result<Vec<Item>, PluginError>;
 
     /// What a node has on which colocation is switched off.
-    fn reset(&self, message: &str) -> Vec<Item>;
+    fn reset(&self) -> Vec<Item>;
 
     /// Whether it works on nodes on which colocation is switched off, too.
     fn ignores_switch(&self) -> bool {

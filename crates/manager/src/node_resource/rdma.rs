@@ -21,13 +21,13 @@ impl Plugin for RdmaDeviceResource {
         let devices = input.device.and_then(|device| device.spec.as_ref()).map(|spec| &spec.devices);
         let count = devices.into_iter().flatten().filter(working).count();
         if count == 0 {
-            return Ok(vec![Item::reset(RDMA, "no RDMA card of the node works")]);
+            return Ok(vec![Item::reset(RDMA)]);
         }
         let percent = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(100);
         Ok(vec![Item::quantity(RDMA, Quantity::from_value(percent, Family::DecimalSi))])
     }
 
-    fn reset(&self, _: &str) -> Vec<Item> {
+    fn reset(&self) -> Vec<Item> {
         Vec::new()
     }
 

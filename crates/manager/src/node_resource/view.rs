@@ -1,11 +1,14 @@
 //! What is kept of Nodes, NodeMetrics and NodeResourceTopologies. Spec: manager 3.1, 5.3.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use koord_api::annotation::Annotation;
+use koord_api::annotation::node::OriginExtendedAllocatable;
 use koord_api::crd::node_metric::NodeMetric;
 use koord_api::crd::node_resource_topology::Zone;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
@@ -16,12 +19,13 @@ use koord_api::qos::Qos;
 use koord_api::quantity::{Quantity, ResourceList};
 use koord_api::slo::NodeFacts;
 use koord_kit::cache::Pool;
+use serde_json::{Map, Value, json};
 
 use super::report::{NodeInfo, Report, Status};
 use crate::amounts::Amounts;
 
 /// What plugins see and change of a Node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct NodeView {
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -45,6 +49,22 @@ impl NodeView {
         }
     }
 
+    /// A number that two views share only if they are equal, as far as chance allows.
+    pub fn mark(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Whether a node changed so is one that no plugin would change again: nothing moved that plugins read but what batch
+    /// resources there are.
+    pub fn settles(&self, before: &NodeView) -> bool {
+        let origin = OriginExtendedAllocatable::KEY;
+        let [now, then] =
+            [self, before].map(|view| view.annotations.iter().filter(|(key, _)| *key != origin));
+        self.labels == before.labels && now.eq(then)
+    }
+
     /// What decides the node's strategies.
     pub fn facts(&self) -> NodeFacts<'_> {
         NodeFacts { labels: &self.labels, annotations: &self.annotations }
@@ -64,43 +84,50 @@ impl NodeView {
         self.allocatable.as_ref()?.get(name).copied()
     }
 
-    /// Makes the change from `before` to this in the labels and annotations of a Node; all else stays as it is spelled.
-    pub fn write_meta(&self, before: &NodeView, node: &mut Node) {
-        carry(&before.labels, &self.labels, &mut node.metadata.labels, String::clone);
-        carry(&before.annotations, &self.annotations, &mut node.metadata.annotations, String::clone);
+    /// The JSON merge patch of the change from `before` to this in the labels and annotations of a Node. What did not change
+    /// is not in it, so that it stays as it is spelled.
+    pub fn meta_patch(&self, before: &NodeView) -> Value {
+        json!({"metadata": self.meta_fields(before)})
     }
 
-    /// Makes the change from `before` to this in a Node: its metadata, capacity and allocatable.
-    pub fn write(&self, before: &NodeView, node: &mut Node) {
-        self.write_meta(before, node);
-        let status = node.status.get_or_insert_default();
-        let wire = |amount: &Quantity| WireQuantity::from(*amount);
-        for (before, after, lists) in [
-            (&before.capacity, &self.capacity, &mut status.capacity),
-            (&before.allocatable, &self.allocatable, &mut status.allocatable),
+    /// As [`NodeView::meta_patch`], with capacity and allocatable.
+    pub fn patch(&self, before: &NodeView) -> Value {
+        let mut status = Map::new();
+        for (field, before, after) in [
+            ("capacity", &before.capacity, &self.capacity),
+            ("allocatable", &before.allocatable, &self.allocatable),
         ] {
             if let (Some(before), Some(after)) = (before, after) {
-                carry(before, after, lists, wire);
+                put(&mut status, field, changes(before, after, |amount| json!(amount)));
             }
         }
+        json!({"metadata": self.meta_fields(before), "status": status})
+    }
+
+    fn meta_fields(&self, before: &NodeView) -> Map<String, Value> {
+        let mut fields = Map::new();
+        put(&mut fields, "labels", changes(&before.labels, &self.labels, |text| json!(text)));
+        put(&mut fields, "annotations", changes(&before.annotations, &self.annotations, |text| json!(text)));
+        fields
     }
 }
 
-/// Sets and removes those entries that differ.
-fn carry<A: PartialEq, B>(
+fn put(fields: &mut Map<String, Value>, name: &str, changes: Map<String, Value>) {
+    if !changes.is_empty() {
+        fields.insert(name.to_owned(), Value::Object(changes));
+    }
+}
+
+/// Entries that are new or differ, and null for those that went.
+fn changes<A: PartialEq>(
     before: &BTreeMap<String, A>,
     after: &BTreeMap<String, A>,
-    target: &mut Option<BTreeMap<String, B>>,
-    convert: impl Fn(&A) -> B,
-) {
-    for (key, value) in after.iter().filter(|(key, value)| before.get(*key) != Some(*value)) {
-        target.get_or_insert_default().insert(key.clone(), convert(value));
-    }
-    for key in before.keys().filter(|key| !after.contains_key(*key)) {
-        if let Some(target) = target {
-            target.remove(key);
-        }
-    }
+    wire: impl Fn(&A) -> Value,
+) -> Map<String, Value> {
+    let changed = after.iter().filter(|(key, value)| before.get(*key) != Some(*value));
+    let gone = before.keys().filter(|key| !after.contains_key(*key));
+    let changed = changed.map(|(key, value)| (key.clone(), wire(value)));
+    changed.chain(gone.map(|key| (key.clone(), Value::Null))).collect()
 }
 
 /// What is kept of a NodeMetric.
@@ -225,6 +252,8 @@ impl PodUsage {
 pub struct TopologyView {
     /// Of its node.
     pub name: String,
+    /// Of the object that this was taken from.
+    pub version: String,
     /// With names and resources only.
     pub zones: Vec<Zone>,
     /// The text of the annotation.
@@ -241,6 +270,7 @@ impl TopologyView {
         let annotations = topology.metadata.annotations.as_ref();
         TopologyView {
             name: topology.metadata.name.clone().unwrap_or_default(),
+            version: topology.metadata.resource_version.clone().unwrap_or_default(),
             zones: topology.zones.iter().map(zone).collect(),
             cpu_basic_info: annotations.and_then(|all| all.get(CPU_BASIC_INFO)).cloned(),
         }

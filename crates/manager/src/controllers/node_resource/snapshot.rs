@@ -23,6 +23,18 @@ impl Memories {
         self.lock().get(node).cloned().unwrap_or_default()
     }
 
+    /// Notes what a node will look like once a turn has written it.
+    pub(super) fn expect(&self, key: &Key, memory: &mut NodeMemory, view: &NodeView) {
+        memory.expected = Some(view.mark());
+        self.lock().entry(key.clone()).or_default().expected = memory.expected;
+    }
+
+    /// Whether this is what our own write made of a node: no news.
+    pub(super) fn expects(&self, key: &Key, view: &NodeView) -> bool {
+        let expected = self.lock().get(key).and_then(|memory| memory.expected);
+        expected.is_some_and(|expected| expected == view.mark())
+    }
+
     /// Locked to copy one or to put it back, never for longer.
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Key, NodeMemory>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,7 +49,7 @@ pub(crate) struct Snapshot {
     settings: Settings,
     metric: Option<Arc<MetricEntry>>,
     pods: Vec<Arc<PodBrief>>,
-    topology: Option<Arc<TopologyView>>,
+    pub(crate) topology: Option<Arc<TopologyView>>,
     device: Option<Arc<Device>>,
     options: Options,
 }

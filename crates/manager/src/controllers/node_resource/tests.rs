@@ -1,6 +1,9 @@
 //! What is sent to the API server for a plan, and what is not.
 
-use koord_api::keys::resource::BATCH_CPU;
+use koord_api::annotation::Annotation;
+use koord_api::annotation::node::OriginExtendedAllocatable;
+use koord_api::annotation::ratio::CpuNormalizationRatio;
+use koord_api::keys::resource::{BATCH_CPU, BATCH_MEMORY};
 use koord_kit::metrics::{Format, Metrics};
 use serde_json::{Value, json};
 
@@ -34,7 +37,8 @@ impl Bench {
         object["metadata"]["resourceVersion"] = json!("7");
         let node: Node = serde_json::from_value(object).unwrap();
         let plan = self.world.plan_with(&mut self.memory);
-        self.writer.write(&node, &NodeView::of(&node), &plan, &mut self.memory).await
+        let topology = self.world.parts().topology;
+        self.writer.write(&node, &NodeView::of(&node), topology.as_ref(), &plan, &mut self.memory).await
     }
 
     fn counted(&self, line: &str) -> bool {
@@ -118,26 +122,67 @@ async fn notes_alone_are_patched_without_status() {
     assert!(bench.counted(r#"{status="succeeded",reason="patchNodeMeta"} 1"#));
 }
 
-#[tokio::test]
-async fn zones_are_read_and_replaced() {
-    let world = World::n1_zones();
-    let mut topology = world.topology.clone().unwrap();
+/// A node with zones that have been written before, and amounts that have moved since.
+fn written_zones() -> World {
+    let mut world = World::n1_zones();
+    let topology = world.topology.as_mut().unwrap();
     topology["metadata"]["resourceVersion"] = json!("3");
-    topology["zones"][0]["unknown"] = json!("kept");
-    let mut bench = Bench::new(world, move |seen| {
-        let is_topology = seen.line.contains("noderesourcetopologies");
-        if is_topology && seen.line.starts_with("GET") { (200, topology.clone()) } else { echo(seen) }
-    });
+    for zone in topology["zones"].as_array_mut().unwrap() {
+        let old = |name: &str| json!({"name": name, "capacity": "7", "allocatable": "7", "available": "7"});
+        let resources = zone["resources"].as_array_mut().unwrap();
+        resources.extend([old(BATCH_CPU), old(BATCH_MEMORY)]);
+        resources.sort_by_key(|resource| resource["name"].as_str().unwrap().to_owned());
+    }
+    world
+}
+
+#[tokio::test]
+async fn zones_are_written_by_the_amounts_that_moved() {
+    let mut bench = Bench::new(written_zones(), echo);
     bench.turn().await.unwrap();
     let seen = bench.api.seen();
-    let put = seen.iter().find(|seen| seen.line.starts_with("PUT")).unwrap();
-    let path = "PUT /apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1";
-    assert!(put.line.starts_with(path), "{}", put.line);
-    assert_eq!(put.body["zones"][0]["unknown"], "kept");
-    assert_eq!(put.body["zones"][0]["resources"][1]["name"], BATCH_CPU);
-    assert_eq!(put.body["zones"][0]["resources"][1]["available"], "2200");
+    let [patch, node] = &seen[..] else { panic!("{seen:?}") };
+    let path = "PATCH /apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1";
+    assert_eq!(patch.line, path);
+    assert!(node.line.starts_with("PATCH /api/v1/nodes/n1/status"), "{}", node.line);
+    let steps = patch.body.as_array().unwrap();
+    assert_eq!(steps[0], json!({"op": "replace", "path": "/metadata/resourceVersion", "value": "3"}));
+    let amounts = steps[1..].iter().map(|step| (step["op"].as_str(), step["path"].as_str().unwrap()));
+    let is_amount = |(op, path): (Option<&str>, &str)| {
+        op == Some("replace") && path.starts_with("/zones/") && path.contains("/resources/")
+    };
+    assert!(steps.len() > 1 && amounts.clone().all(is_amount), "{:?}", amounts.collect::<Vec<_>>());
+    let cpu = json!({"op": "replace", "path": "/zones/0/resources/1/available", "value": "2200"});
+    assert!(steps.contains(&cpu), "{steps:?}");
     assert!(bench.memory.zones_synced.is_some());
     assert!(bench.counted(r#"{status="succeeded",reason="updateNodeResourceTopology"} 1"#));
+}
+
+#[tokio::test]
+async fn zones_that_somebody_else_changed_are_read_and_replaced() {
+    for code in [409, 422] {
+        let world = written_zones();
+        let mut topology = world.topology.clone().unwrap();
+        topology["zones"][0]["unknown"] = json!("kept");
+        let mut bench = Bench::new(world, move |seen| {
+            let is_topology = seen.line.contains("noderesourcetopologies");
+            match seen.line.split(' ').next() {
+                Some("GET") if is_topology => (200, topology.clone()),
+                Some("PATCH") if is_topology => refused(code, "changed"),
+                _ => echo(seen),
+            }
+        });
+        bench.turn().await.unwrap();
+        let seen = bench.api.seen();
+        let put = seen.iter().find(|seen| seen.line.starts_with("PUT")).unwrap();
+        let path = "PUT /apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1";
+        assert!(put.line.starts_with(path), "{}", put.line);
+        assert_eq!(put.body["zones"][0]["unknown"], "kept");
+        assert_eq!(put.body["zones"][0]["resources"][1]["name"], BATCH_CPU);
+        assert_eq!(put.body["zones"][0]["resources"][1]["available"], "2200");
+        assert!(bench.memory.zones_synced.is_some());
+        assert!(bench.counted(r#"{status="succeeded",reason="updateNodeResourceTopology"} 1"#));
+    }
 }
 
 #[tokio::test]
@@ -170,4 +215,30 @@ fn which_topologies_wake_a_node() {
     assert!(topology_differs(&old, &smaller));
     let info = TopologyView { cpu_basic_info: Some("{}".to_owned()), ..old.clone() };
     assert!(topology_differs(&old, &info));
+}
+
+#[test]
+fn our_own_write_is_no_news() {
+    let node = |allocatable: Value, ratio: &str, origin: &str| -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n1", "annotations": {CpuNormalizationRatio::KEY: ratio, OriginExtendedAllocatable::KEY: origin}},
+            "status": {"capacity": allocatable, "allocatable": allocatable}}))
+        .unwrap()
+    };
+    let before = node(json!({"cpu": "64"}), "1.00", "");
+    let written = node(json!({"cpu": "64", BATCH_CPU: "12400"}), "1.00", "{}");
+    let view = changed_view(&before, &written).unwrap();
+    assert!(changed_view(&before, &before).is_none());
+    assert!(view.settles(&NodeView::of(&before)), "batch resources and the note about them");
+    let (memories, key) = (Memories::default(), node_key("n1"));
+    let mut memory = NodeMemory::default();
+    assert!(!memories.expects(&key, &view));
+    memories.expect(&key, &mut memory, &view);
+    assert!(memories.expects(&key, &view), "before the turn has ended");
+    memories.lock().insert(key.clone(), memory);
+    assert!(memories.expects(&key, &view), "and after it");
+    let other = NodeView::of(&node(json!({"cpu": "32", BATCH_CPU: "12400"}), "1.00", "{}"));
+    assert!(!memories.expects(&key, &other), "somebody else changed it as well");
+    let faster = NodeView::of(&node(json!({"cpu": "64"}), "1.20", ""));
+    assert!(!faster.settles(&NodeView::of(&before)), "amplification follows from this ratio");
 }

@@ -1,5 +1,6 @@
 //! Who on a node has a better claim than batch pods, and to how much. Spec: manager 6.1, 6.3.
 
+use std::cmp::Ordering;
 use std::ops::AddAssign;
 
 use koord_api::priority::PriorityClass;
@@ -75,23 +76,35 @@ impl<'a> Tenants<'a> {
         steady: Option<&Steady>,
         is_bridged: bool,
     ) -> Tenants<'a> {
-        let active: Vec<&'a PodBrief> =
+        let mut active: Vec<&'a PodBrief> =
             input.pods.iter().map(AsRef::as_ref).filter(|pod: &&PodBrief| pod.is_active()).collect();
+        active.sort_unstable_by_key(|pod| pod.names());
         let mut borrowed = 0;
-        let mut all: Vec<Tenant<'a>> = Vec::new();
-        for pod in active.iter().filter(|pod| pod.is_high_priority()) {
-            let now = metric.pod(pod.names());
-            let used = now.or_else(|| steady.and_then(|steady| steady.used_before(pod.names())));
-            borrowed += usize::from(now.is_none() && used.is_some());
-            all.push(Tenant::of(pod, used));
+        let mut all: Vec<Tenant<'a>> = Vec::with_capacity(active.len());
+        // Both are in the order of their names: one walk tells who was measured and who is gone.
+        let mut usages = metric.pods.iter().peekable();
+        let mut dangling: Vec<&PodUsage> = Vec::new();
+        for pod in active {
+            let mut now = None;
+            while let Some(usage) = usages.peek() {
+                match usage.key().cmp(&pod.names()) {
+                    Ordering::Less => dangling.extend(usages.next()),
+                    Ordering::Equal => now = usages.next(),
+                    Ordering::Greater => break,
+                }
+            }
+            if pod.is_high_priority() {
+                let used = now.or_else(|| steady.and_then(|steady| steady.used_before(pod.names())));
+                borrowed += usize::from(now.is_none() && used.is_some());
+                all.push(Tenant::of(pod, used));
+            }
         }
+        dangling.extend(usages);
         if steady.is_some() && !is_bridged {
             expect_less(&mut all);
         }
-        let mut keys: Vec<_> = active.iter().map(|pod| pod.names()).collect();
-        keys.sort_unstable();
-        let dangling = metric.pods.iter().filter(|usage| keys.binary_search(&usage.key()).is_err());
-        all.extend(dangling.filter(|usage| outranks_batch(usage, steady.is_some())).map(Tenant::dangling));
+        let dangling = dangling.into_iter().filter(|usage| outranks_batch(usage, steady.is_some()));
+        all.extend(dangling.map(Tenant::dangling));
         Tenants { all, borrowed }
     }
 
@@ -106,15 +119,21 @@ impl<'a> Tenants<'a> {
     /// The claims on each of so many zones. Who has no NUMA node among them is spread over all.
     pub(super) fn claims_by_zone(&self, zones: usize) -> Vec<Claims> {
         let mut sums = vec![Claims::default(); zones];
+        let mut everywhere = Claims::default();
         for tenant in &self.all {
-            let places = tenant.numa_nodes.iter().filter_map(|id| usize::try_from(*id).ok());
-            let places: Vec<usize> = places.filter(|place| *place < zones).collect();
-            let places = if places.is_empty() { (0..zones).collect() } else { places };
-            let share = tenant.claims(places.len());
-            for place in places {
-                sums[place] += share;
+            let places = || {
+                let places = tenant.numa_nodes.iter().filter_map(|id| usize::try_from(*id).ok());
+                places.filter(|place| *place < zones)
+            };
+            match places().count() {
+                0 => everywhere += tenant.claims(zones),
+                count => {
+                    let share = tenant.claims(count);
+                    places().for_each(|place| sums[place] += share);
+                }
             }
         }
+        sums.iter_mut().for_each(|sum| *sum += everywhere);
         sums
     }
 

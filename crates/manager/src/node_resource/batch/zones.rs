@@ -2,7 +2,9 @@
 
 use koord_api::crd::node_resource_topology::{Zone, ZoneResource};
 use koord_api::keys::resource::{BATCH_CPU, CPU, MEMORY};
+use koord_api::patch::diff::{Change, diff};
 use koord_api::quantity::Quantity;
+use serde_json::json;
 
 use super::claims::Tenants;
 use super::{Math, NAMES, in_whole};
@@ -75,6 +77,42 @@ pub fn apply(zones: &mut [Zone], resource: &NodeResource, closeness: Closeness) 
         }
     }
     has_changed
+}
+
+/// The steps of a JSON patch of an object from zones before to the same zones after.
+pub fn steps(before: &[Zone], after: &[Zone]) -> Vec<Change> {
+    let names = |zones: &[Zone]| -> Vec<Vec<String>> {
+        let names = |zone: &Zone| zone.resources.iter().map(|resource| resource.name.clone()).collect();
+        zones.iter().map(names).collect()
+    };
+    if names(before) != names(after) {
+        return diff(&json!({"zones": before}), &json!({"zones": after}));
+    }
+    // The same without a tree of all of it, which is most writes there are.
+    let zones = before.iter().zip(after).enumerate();
+    zones.flat_map(|(place, (old, new))| amount_steps(place, &old.resources, &new.resources)).collect()
+}
+
+fn amount_steps<'z>(
+    zone: usize,
+    old: &'z [ZoneResource],
+    new: &'z [ZoneResource],
+) -> impl Iterator<Item = Change> + 'z {
+    let amounts = |resource: &ZoneResource| {
+        [
+            ("capacity", resource.capacity),
+            ("allocatable", resource.allocatable),
+            ("available", resource.available),
+        ]
+    };
+    let pairs = old.iter().zip(new).enumerate();
+    let pairs = pairs.flat_map(move |(place, (old, new))| {
+        amounts(old).into_iter().zip(amounts(new)).map(move |(old, new)| (place, old, new))
+    });
+    pairs.filter(|(_, old, new)| old != new).map(move |(place, _, (field, amount))| Change::Replace {
+        path: format!("/zones/{zone}/resources/{place}/{field}"),
+        value: json!(amount),
+    })
 }
 
 fn set(zone: &mut Zone, name: &str, amount: Quantity, closeness: Closeness) -> bool {

@@ -1,7 +1,8 @@
 //! When a node is written. Spec: manager 5.4.
 
 use jiff::SignedDuration;
-use serde_json::json;
+use koord_api::patch::merge;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::node_resource::PLUGINS;
@@ -89,18 +90,23 @@ fn a_plan_is_carried_over_to_the_object_as_it_is_spelled() {
     world.node["status"]["allocatable"]["cpu"] = json!("62000m");
     world.node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
     let plan = world.plan();
-    let mut node: k8s_openapi::api::core::v1::Node = serde_json::from_value(world.node.clone()).unwrap();
-    let before = NodeView::of(&node);
-    plan.prepared.write(&before, &mut node);
-    assert_eq!(NodeView::of(&node), plan.prepared);
-    let json = serde_json::to_value(&node).unwrap();
+    let view = |node: &Value| NodeView::of(&serde_json::from_value(node.clone()).unwrap());
+    let patched = |node: Value, patch: Value| merge::apply(node, patch.to_string().as_bytes()).unwrap();
+    let patch = plan.prepared.patch(&view(&world.node));
+    let json = patched(world.node.clone(), patch);
+    assert_eq!(view(&json), plan.prepared);
     assert_eq!(json["status"]["allocatable"]["cpu"], "62000m");
     assert_eq!(json["status"]["allocatable"][BATCH_CPU], "12400");
     assert_eq!(json["status"]["conditions"][0]["type"], "Ready");
     let mut off = plan.prepared.clone();
     off.set_resource(BATCH_CPU, None);
-    off.write(&plan.prepared, &mut node);
-    assert!(serde_json::to_value(&node).unwrap()["status"]["capacity"].get(BATCH_CPU).is_none());
+    off.annotations.insert("note".to_owned(), "new".to_owned());
+    let notes = off.meta_patch(&plan.prepared);
+    assert_eq!(notes, json!({"metadata": {"annotations": {"note": "new"}}}));
+    let json = patched(json, off.patch(&plan.prepared));
+    assert_eq!(view(&json), off);
+    assert!(json["status"]["capacity"].get(BATCH_CPU).is_none());
+    assert_eq!(off.patch(&off), json!({"metadata": {}, "status": {}}));
 }
 
 #[test]

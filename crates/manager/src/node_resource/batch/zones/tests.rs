@@ -22,7 +22,9 @@ fn turn(world: &mut World, memory: &mut NodeMemory, ratio: Option<&str>) -> (boo
     if let Some(ratio) = ratio {
         plan.resource.annotations.insert(CPU_NORMALIZATION_RATIO.to_owned(), ratio.to_owned());
     }
-    let mut object: NodeResourceTopology = serde_json::from_value(world.topology.clone().unwrap()).unwrap();
+    let raw = world.topology.clone().unwrap();
+    let mut object: NodeResourceTopology = serde_json::from_value(raw.clone()).unwrap();
+    let before = object.zones.clone();
     let has_changed = apply(&mut object.zones, &plan.resource, plan.zones.closeness);
     if ratio.is_none() {
         assert_eq!(has_changed, plan.zones.is_needed);
@@ -30,7 +32,11 @@ fn turn(world: &mut World, memory: &mut NodeMemory, ratio: Option<&str>) -> (boo
     if has_changed {
         memory.zones_synced = Some(world.now);
     }
-    world.topology = Some(serde_json::to_value(&object).unwrap());
+    let patch = serde_json::to_vec(&steps(&before, &object.zones)).unwrap();
+    let patched = koord_api::patch::json::apply(raw, &patch).unwrap();
+    let read: NodeResourceTopology = serde_json::from_value(patched.clone()).unwrap();
+    assert_eq!(read.zones, object.zones, "{}", String::from_utf8_lossy(&patch));
+    world.topology = Some(patched);
     let amount = |zone: &Zone, name: &str| {
         let found = zone.resources.iter().find(|resource| resource.name == name)?;
         assert_eq!(found.available.value(), found.available.milli_value() / 1000, "whole numbers");
