@@ -228,6 +228,11 @@ pub fn give_traffic_back(root: &Root, is_host_mode: bool) {
     tc::give_back(root, host_programs(root, is_host_mode));
 }
 
+/// Takes the cookies of core scheduling away from all processes of pods, and says from how many.
+pub fn give_cookies_back(cgroups: &Cgroups) -> usize {
+    core_sched::give_back(cgroups)
+}
+
 impl Act {
     pub fn new(setting: Setting) -> Act {
         let today = Today::default();

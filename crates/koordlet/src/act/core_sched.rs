@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::{fs, io};
 
-use koord_linux::cgroup::ids;
+use koord_linux::cgroup::{Cgroups, Dir, ids};
 use koord_linux::core_sched::{self, Scope};
 use koord_linux::resource::Resource;
 use koord_linux::system::SystemFile;
@@ -204,6 +204,24 @@ fn units<'a>(setting: &Setting, ground: &Ground<'a>, rule: &Rule) -> Vec<Unit<'a
         }
     }
     units
+}
+
+/// Takes the cookies of all processes of pods away, whoever gave them, and says how many had one.
+pub(super) fn give_back(cgroups: &Cgroups) -> usize {
+    clear_below(cgroups, &cgroups.kube_root(), &OfKernel)
+}
+
+pub(super) fn clear_below(cgroups: &Cgroups, group: &Dir, cookies: &dyn Cookies) -> usize {
+    let pids = cgroups.read(Resource::Procs, group, ids).unwrap_or_default();
+    let has_one = |pid: &u32| cookies.cookie(*pid).is_ok_and(|cookie| cookie != 0);
+    let pids: Vec<u32> = pids.into_iter().filter(has_one).collect();
+    let stay = if pids.is_empty() { BTreeSet::new() } else { failed(&pids, cookies.clear(&pids)) };
+    if !stay.is_empty() {
+        tracing::warn!(group = group.as_str(), processes = ?stay, "cookies of core scheduling stay");
+    }
+    let children = cgroups.children(group).unwrap_or_default();
+    let below = children.iter().map(|name| clear_below(cgroups, &group.child(name), cookies));
+    pids.len() - stay.len() + below.sum::<usize>()
 }
 
 impl CoreSched {

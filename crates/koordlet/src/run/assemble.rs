@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::node::{Brain, Mind, Parts, Readiness};
 use super::{client_options, talk};
-use crate::act::{Act, Setting, Today, give_traffic_back};
+use crate::act::{Act, Setting, Today, give_cookies_back, give_traffic_back};
 use crate::apply::{Applier, Undo, undo_path};
 use crate::audit::Auditor;
 use crate::collect::{self, Collectors};
@@ -287,9 +287,10 @@ pub fn clean_up(options: &Options) -> Result<(), StartError> {
     let driver = Driver::detect(root, version).unwrap_or(Driver::Systemd);
     let cgroups = Arc::new(Cgroups::new(root, version, driver));
     let metrics = KoordletMetrics::new(&options.node_name);
-    let mut applier = applier(options, cgroups, &Auditor::off(), &metrics);
+    let mut applier = applier(options, cgroups.clone(), &Auditor::off(), &metrics);
     let report = applier.give_back(Instant::now(), |_| true);
     give_traffic_back(root, options.is_host_mode);
+    let cookies = give_cookies_back(&cgroups);
     let groups = applier.resctrl().groups().unwrap_or_default();
     let is_ours =
         |name: &String| name.starts_with(GROUP_PREFIX) || GROUPS.iter().any(|class| class.as_str() == name);
@@ -298,7 +299,7 @@ pub fn clean_up(options: &Options) -> Result<(), StartError> {
             tracing::warn!(error = &error as &dyn std::error::Error, group, "a resctrl group stays");
         }
     }
-    tracing::info!(files = report.written, failed = report.failed, "changes were given back");
+    tracing::info!(files = report.written, failed = report.failed, cookies, "changes were given back");
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Mutex;
 
-use super::super::core_sched::{Changed, Cookies, CoreSched};
+use super::super::core_sched::{Changed, Cookies, CoreSched, clear_below};
 use super::*;
 
 /// Cookies by process; a process without an entry is not there.
@@ -136,4 +136,19 @@ fn another_run_takes_cookies_over() {
     let mut second = world(pods()).with_cookies(&table);
     second.second();
     assert_eq!(table.get(&[11, 12, 21]), given);
+}
+
+/// Clean-up needs no pods and no strategy: whatever runs below the group of all pods loses its cookie.
+#[test]
+fn clean_up_takes_all_cookies_away() {
+    let pods = vec![service("a", "x"), service("c", "y"), best_effort("z")];
+    let table = Table::with(&PIDS);
+    let mut world = world(pods).with_cookies(&table);
+    world.second();
+    let given = table.get(&PIDS).iter().filter(|cookie| **cookie != 0).count();
+    assert!(given >= 4, "{:?}", table.get(&PIDS));
+    let cgroups = &world.act.setting.cgroups;
+    assert_eq!(clear_below(cgroups, &cgroups.kube_root(), &table), given);
+    assert_eq!(table.get(&PIDS), [0; 5]);
+    assert_eq!(clear_below(cgroups, &cgroups.kube_root(), &table), 0, "nothing is left to do");
 }
