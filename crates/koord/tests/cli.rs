@@ -35,6 +35,32 @@ fn help_lists_no_role_that_is_not_there() {
     assert!(!help.contains("descheduler"), "{help}");
 }
 
+/// A koordlet that was left behind by another build is not run in silence.
+#[test]
+fn only_a_koordlet_of_the_same_build_is_run() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let own = folder.path().join("koord");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_koord"), &own).unwrap();
+    let agent = folder.path().join("koordlet");
+    let version = |output: &Output| (text(&output.stdout), text(&output.stderr));
+    std::fs::hard_link(env!("CARGO_BIN_EXE_koordlet"), &agent).unwrap();
+    let (same, complaint) = version(&Command::new(&own).args(["koordlet", "--version"]).output().unwrap());
+    assert!(same.starts_with("koordlet ") && complaint.is_empty(), "{same}{complaint}");
+    for (says, found) in
+        [("echo 'koordlet 0.0.1 (commit old)'", "koordlet 0.0.1 (commit old)"), (":", "\"\"")]
+    {
+        std::fs::remove_file(&agent).unwrap();
+        // Written by a program of its own: a file that another test's child still has open to write cannot be run.
+        let script = format!("printf '#!/bin/sh\\n%s\\n' \"$1\" > '{0}' && chmod +x '{0}'", agent.display());
+        assert!(Command::new("sh").args(["-c", &script, "sh", says]).status().unwrap().success());
+        let (told, complaint) =
+            version(&Command::new(&own).args(["koordlet", "--version"]).output().unwrap());
+        assert_eq!(told, same);
+        let names = [agent.display().to_string(), found.to_owned(), same.trim().to_owned()];
+        assert!(names.iter().all(|name| complaint.contains(name)), "{complaint}");
+    }
+}
+
 /// As a subcommand and under its own name alike.
 #[test]
 fn the_scheduler_reads_its_own_flags() {
