@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use koord_testkit::node_tree::Cgroup;
 
-use crate::bench_process::{cpu, resident_mib};
+use crate::bench_process::{cpu_of_threads, resident_mib};
 use crate::bench_report::Report;
 use crate::bench_sandbox::process::{build, program};
 use crate::step::{cargo, exec, say};
@@ -100,7 +100,7 @@ struct Used([Duration; 2]);
 
 impl Used {
     fn now(pids: [u32; 2]) -> Result<Used> {
-        Ok(Used([cpu(pids[0])?, cpu(pids[1])?]))
+        Ok(Used([cpu_of_threads(pids[0])?, cpu_of_threads(pids[1])?]))
     }
 
     /// Cores since an earlier look.

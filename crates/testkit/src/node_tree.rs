@@ -63,7 +63,29 @@ struct Counter {
     value: u64,
     /// How much it grows in a second.
     rate: u64,
+    /// Millionths of one that it has grown besides.
+    fraction: u64,
 }
+
+impl Counter {
+    fn new(path: PathBuf, prefix: &'static str, rate: u64) -> Counter {
+        Counter { path, prefix, value: BASE, rate, fraction: 0 }
+    }
+
+    fn turn(&mut self, micros: u64) -> io::Result<()> {
+        let grown = self.rate.saturating_mul(micros).saturating_add(self.fraction);
+        self.value += grown / 1_000_000;
+        self.fraction = grown % 1_000_000;
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        file.write_all_at(format!("{}{}", self.prefix, self.value).as_bytes(), 0)
+    }
+}
+
+/// Ticks of a hundredth of a second that all CPUs work in a second. Little, and so are the rates of pods: readers that
+/// come now before and now after the counters have moved see a tenth more or less, and that must stay far below one CPU.
+const NODE_RATE: u64 = 210;
+/// Microseconds that a group works in a second, at most.
+const GROUP_RATE_MAX: u64 = 10_000;
 
 impl NodeTree {
     /// The directory should be empty.
@@ -116,9 +138,7 @@ impl NodeTree {
         let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         for counter in self.counters.iter_mut().chain(self.pods.iter_mut().flat_map(|pod| &mut pod.counters))
         {
-            counter.value += counter.rate.saturating_mul(micros) / 1_000_000;
-            let file = OpenOptions::new().write(true).open(&counter.path)?;
-            file.write_all_at(format!("{}{}", counter.prefix, counter.value).as_bytes(), 0)?;
+            counter.turn(micros)?;
         }
         Ok(())
     }
@@ -143,7 +163,7 @@ impl NodeTree {
 
     fn machine(&mut self) -> io::Result<()> {
         let stat = self.put("proc/stat", &content::proc_stat())?;
-        self.counters.push(Counter { path: stat, prefix: "cpu  ", value: BASE, rate: 1000 });
+        self.counters.push(Counter::new(stat, "cpu  ", NODE_RATE));
         self.put("proc/meminfo", content::MEMINFO)?;
         self.put("proc/cpuinfo", &content::cpuinfo())?;
         self.put("sys/devices/system/cpu/online", &format!("0-{}\n", CPUS - 1))?;
@@ -213,8 +233,7 @@ impl NodeTree {
                 _ => continue,
             };
             let number = u64::try_from(self.made * 31 + counters.len() + 1).unwrap_or(1);
-            let rate = number * 7919 % 50_000 * nanos;
-            counters.push(Counter { path, prefix, value: BASE, rate });
+            counters.push(Counter::new(path, prefix, number * 7919 % GROUP_RATE_MAX * nanos));
         }
         Ok(paths)
     }

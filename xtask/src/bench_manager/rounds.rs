@@ -128,7 +128,7 @@ async fn start(target: Arc<Target>, kubeconfig: &Path) -> Result<Stage> {
 impl Stage {
     /// All nodes report for the first time, and all are written.
     async fn first(&self, report: &mut Report) -> Result<()> {
-        let cpu = self.round(2.0).await?;
+        let cpu = self.round().await?;
         let written = self.counts().await?;
         let text = format!("first reports, all nodes written: {:.2} s CPU", cpu.as_secs_f64());
         let is_all = written.nodes >= NODES && written.topologies >= NODES;
@@ -141,7 +141,7 @@ impl Stage {
         let before = self.counts().await?;
         let mut cpus = Vec::new();
         for _ in 0..ROUNDS {
-            cpus.push(self.round(1.0).await?);
+            cpus.push(self.round().await?);
         }
         cpus.sort_unstable();
         let cpu = cpus.get(ROUNDS / 2).copied().unwrap_or_default();
@@ -158,7 +158,7 @@ impl Stage {
         let path = format!("/api/v1/namespaces/{}/configmaps/{}", chart::NAMESPACE, chart::CONFIG);
         let patch = json!({"data": {"colocation-config": LIVELY.config()}}).to_string();
         self.target.send(Method::PATCH, &path, patch).await?;
-        self.still(turns + 2.0 * float(NODES)).await?;
+        self.still(turns + float(NODES)).await?;
         let cpu = self.manager.cpu()? - cpu;
         let written = self.counts().await?;
         let text = format!(
@@ -199,12 +199,12 @@ impl Stage {
         Ok(Moment { cpu, needed, counts: self.counts().await? })
     }
 
-    /// CPU of the manager for one report of every node, each of which takes so many turns.
-    async fn round(&self, turns_each: f64) -> Result<Duration> {
+    /// CPU of the manager for one report of every node.
+    async fn round(&self) -> Result<Duration> {
         let (cpu, turns) = (self.manager.cpu()?, self.turns().await?);
         let schedule = (0..NODES).map(|node| (Duration::ZERO, node)).collect();
         self.report_all(Arc::new(schedule), Instant::now()).await?;
-        self.still(turns + turns_each * float(NODES)).await?;
+        self.still(turns + float(NODES)).await?;
         Ok(self.manager.cpu()? - cpu)
     }
 
