@@ -58,7 +58,7 @@ fn play(cgroups: Groups, scenes: &[&str]) {
 
 #[test]
 fn pods_are_governed_in_a_virtual_machine() {
-    play(Groups::V2, &["suppress", "limits", "evict"]);
+    play(Groups::V2, &["suppress", "limits", "evict", "cookies"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The scenes, by name. Each has a node of its own, and leaves nothing behind.
 
 mod clock;
+mod cookies;
 mod disks;
 mod evict;
 mod hotplug;
@@ -26,6 +27,7 @@ pub(crate) async fn play(name: &str) -> Result<()> {
         "limits" => limits::play().await,
         "evict" => evict::play().await,
         "clock" => clock::play().await,
+        "cookies" => cookies::play().await,
         "disks" => disks::play().await,
         "traffic" => traffic::play().await,
         "hotplug" => hotplug::play().await,
