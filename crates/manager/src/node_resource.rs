@@ -5,6 +5,7 @@
 //! of the objects, [`report`] what is read of NodeMetrics. A new plugin is one new file and one new row of [`PLUGINS`].
 
 pub mod item;
+pub mod news;
 pub mod plan;
 pub mod plugin;
 pub mod report;

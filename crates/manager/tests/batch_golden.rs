@@ -1,7 +1,7 @@
 //! What the original koord-manager wrote to nodes in recorded runs, against our decisions without a cluster.
 //!
 //! Objects change as recorded; after each change the nodes that it concerns take their turns, as the controller would
-//! give them, until nothing is written any more. Then nodes and topologies must be as recorded.
+//! give them, until nothing that is written is news to it. Then nodes and topologies must be as recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -18,6 +18,7 @@ use koord_api::quantity::Quantity;
 use koord_api::slo::SloConfig;
 use koord_kit::cache::{ObjectKey, Pool};
 use koord_manager::node_resource::batch::zones;
+use koord_manager::node_resource::news::{OwnWrite, changed_view};
 use koord_manager::node_resource::report::Report;
 use koord_manager::node_resource::view::MetricEntry;
 use koord_manager::node_resource::{
@@ -34,6 +35,10 @@ struct Cluster {
     objects: BTreeMap<String, BTreeMap<String, Value>>,
     config: SloConfig,
     memories: BTreeMap<String, NodeMemory>,
+    /// Of nodes whose last turn wrote them.
+    own_writes: BTreeMap<String, OwnWrite>,
+    /// Of the object written last.
+    version: u64,
 }
 
 /// Turns after which a node that still changes is a fault.
@@ -55,6 +60,8 @@ impl Cluster {
             if object["kind"] == "Pod" {
                 self.admit(&mut object);
             }
+            self.version += 1;
+            object["metadata"]["resourceVersion"] = json!(self.version.to_string());
             let key = key(&object);
             self.kind(text(&object["kind"])).insert(key, object.clone());
             self.woken_by(text(&object["kind"]), text(&object["metadata"]["name"]));
@@ -68,7 +75,12 @@ impl Cluster {
                 self.kind(&kind).entry(key(&patch)).or_insert_with(|| json!({"metadata": {"name": name}}));
             let before = object.clone();
             merge(object, &merged);
-            if *object != before {
+            let after = object.clone();
+            let is_news = match kind.as_str() {
+                "Node" => self.store_node(&name, before, after),
+                _ => before != after,
+            };
+            if is_news {
                 self.woken_by(&kind, &name);
             }
         } else if let Some(path) = op.get("delete") {
@@ -130,7 +142,22 @@ impl Cluster {
         }
     }
 
-    /// Gives a node turns until nothing is written.
+    /// Stores a changed node as the next version. Says whether the controller would give it a turn.
+    fn store_node(&mut self, name: &str, before: Value, mut after: Value) -> bool {
+        self.version += 1;
+        after["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.kind("Node").insert(format!("/{name}"), after.clone());
+        let [old, new] =
+            [before, after].map(|node| serde_json::from_value::<Node>(node).expect("a node stays one"));
+        let Some(view) = changed_view(&old, &new) else { return false };
+        let is_own = self.own_writes.get(name).is_some_and(|write| write.made(&old, &view));
+        if is_own {
+            self.own_writes.remove(name);
+        }
+        !is_own
+    }
+
+    /// Gives a node turns until what it writes is no news.
     fn settle(&mut self, name: &str) {
         for turn in 0..TURNS_MAX {
             if !self.turn(name) {
@@ -140,7 +167,7 @@ impl Cluster {
         }
     }
 
-    /// One turn of a node, and what it writes.
+    /// One turn of a node, and what it writes. Says whether that asks for another.
     fn turn(&mut self, name: &str) -> bool {
         let Some(node) = self.typed::<Node>("Node", name) else { return false };
         let (texts, reader) = (Pool::default(), PodReader::default());
@@ -176,9 +203,12 @@ impl Cluster {
             options: Options::default(),
         };
         let plan = plan(PLUGINS, &input, memory);
+        self.own_writes.remove(name);
         let before = serde_json::to_value(&node).expect("a node");
         let patch = if plan.needs_status {
             memory.node_synced = Some(self.now);
+            let own_write = OwnWrite::of(&node, &view, &plan.prepared);
+            self.own_writes.extend(own_write.map(|write| (name.to_owned(), write)));
             plan.prepared.patch(&view)
         } else if plan.needs_meta {
             plan.prepared.meta_patch(&view)
@@ -192,11 +222,7 @@ impl Cluster {
             let object = serde_json::to_value(&*topology).expect("a topology");
             self.kind("NodeResourceTopology").insert(format!("/{name}"), object);
         }
-        let has_changed = before != after;
-        if has_changed {
-            self.kind("Node").insert(format!("/{name}"), after);
-        }
-        has_changed
+        before != after && self.store_node(name, before, after)
     }
 
     /// Replaces `@-90s` by the time that long ago.

@@ -1,11 +1,9 @@
 //! Writes to every Node what it may lend, and to its NodeResourceTopology what its zones may. Spec: manager 5.1, 5.2.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use koord_api::crd::device::Device;
 use koord_api::crd::node_resource_topology::Zone;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
@@ -14,10 +12,11 @@ use koord_api::slo::key;
 use koord_kit::cache::Delta;
 use koord_kit::write::{Part, Place, WriteError, send_merge_patch, send_steps, update_with};
 
-use super::{Controller, Failure, Feeds, Ground, Key, Next, node_key, read_fresh};
+use super::{Controller, Failure, Feeds, Ground, Key, Next, key_of, node_key, read_fresh};
 use crate::flags::Options;
 use crate::metrics::Outcomes;
 use crate::node_resource::batch::zones;
+use crate::node_resource::news::OwnWrite;
 use crate::node_resource::plan::prepare;
 use crate::node_resource::view::{MetricEntry, TopologyView};
 use crate::node_resource::{NodeMemory, NodeView, PLUGINS, Plan, Plugin, plan};
@@ -44,6 +43,7 @@ impl NodeResources {
             client: ground.client.clone(),
             plugins: chosen_plugins(&ground.options),
             outcomes: ground.metrics.node_resource_reconcile.clone(),
+            memories: ground.memories.clone(),
         };
         NodeResources { ground: ground.clone(), writer }
     }
@@ -78,6 +78,7 @@ struct Writer {
     client: kube::Client,
     plugins: Vec<&'static dyn Plugin>,
     outcomes: Outcomes,
+    memories: Memories,
 }
 
 impl Writer {
@@ -146,7 +147,12 @@ impl Writer {
         if plan.prepared != *view {
             let (place, patch) = (place(&view.name), plan.prepared.patch(view));
             let version = node.metadata.resource_version.as_deref();
+            // Before it is sent: its event may come before its answer.
+            self.memories.expect(&node_key(&view.name), OwnWrite::of(node, view, &plan.prepared));
             let patched = send_merge_patch::<Node>(&self.client, place, Part::Status, patch, version).await;
+            if patched.is_err() {
+                self.memories.expect(&node_key(&view.name), None);
+            }
             let written = match patched {
                 Err(error) if error.is_conflict() => self.lay_over(plan, place).await,
                 other => other,
@@ -200,9 +206,7 @@ impl Controller for NodeResources {
     fn listen(&self, feeds: &Feeds) {
         let world = &self.ground.world;
         let memories = self.ground.memories.clone();
-        feeds.on_object(&world.nodes, move |old, new| {
-            changed_view(old, new).is_some_and(|view| !memories.expects(&node_key(&view.name), &view))
-        });
+        feeds.on_object(&world.nodes, move |old, new| memories.is_news(&key_of(new), old, new));
         let memories = self.ground.memories.clone();
         feeds.on(&world.node_metrics, move |delta: &Delta<MetricEntry>, queue| {
             let name =
@@ -211,9 +215,7 @@ impl Controller for NodeResources {
                 Delta::Added(new) if new.view.update_time.is_some() => queue.add(name(new)),
                 Delta::Updated { old, new } if old.view != new.view => queue.add(name(new)),
                 Delta::Deleted(old) => {
-                    if let Some(memory) = memories.lock().get_mut(&name(old)) {
-                        memory.node_synced = None;
-                    }
+                    memories.forget_sync(&name(old));
                     queue.add(name(old));
                 }
                 Delta::Added(_) | Delta::Updated { .. } | Delta::Synced => {}
@@ -239,40 +241,24 @@ impl Controller for NodeResources {
         let Some(node) = self.ground.world.nodes.get("", &key.name) else {
             self.ground.metrics.node_resource_reconcile.count(false, "reconcileNodeNotFound");
             self.ground.metrics.show_extended(&key.name, |_| None);
-            self.ground.memories.lock().remove(key);
+            self.ground.memories.forget(key);
             return Ok(Next::Done);
         };
-        // A copy: who asks meanwhile is told what was known before this turn.
-        let mut memory = self.ground.memories.of(key);
+        let mut memory = self.ground.memories.begin(key);
         let planned = self.plan(&node, &mut memory);
         let written = match &planned {
             Some((known, plan)) => {
-                if (plan.needs_status || plan.needs_meta) && plan.prepared.settles(&known.view) {
-                    self.ground.memories.expect(key, &mut memory, &plan.prepared);
-                }
                 let topology = known.topology.as_deref();
                 self.writer.write(&node, &known.view, topology, plan, &mut memory).await
             }
             None => Ok(()),
         };
-        self.ground.memories.lock().insert(key.clone(), memory);
+        self.ground.memories.end(key, memory);
         written?;
         let again = planned.and_then(|(_, plan)| plan.again_at);
         let wait = again.and_then(|again| Duration::try_from(again.duration_since(Timestamp::now())).ok());
         Ok(wait.map_or(Next::Done, Next::After))
     }
-}
-
-/// A node as plugins see it, if that has changed. Most news of nodes are heartbeats, which are told apart at a glance.
-fn changed_view(old: &Node, new: &Node) -> Option<NodeView> {
-    fn amounts(node: &Node) -> Option<[Option<&BTreeMap<String, Quantity>>; 2]> {
-        node.status.as_ref().map(|status| [status.capacity.as_ref(), status.allocatable.as_ref()])
-    }
-    let is_same = old.metadata.labels == new.metadata.labels
-        && old.metadata.annotations == new.metadata.annotations
-        && amounts(old) == amounts(new);
-    let view = (!is_same).then(|| NodeView::of(new))?;
-    (view != NodeView::of(old)).then_some(view)
 }
 
 /// Whether what was worked out for a node may change with its topology.

@@ -44,8 +44,6 @@ pub struct NodeMemory {
     pub node_synced: Option<Timestamp>,
     /// When the zones of its NodeResourceTopology did.
     pub zones_synced: Option<Timestamp>,
-    /// The mark of the Node as it was last written, where nothing more follows from that.
-    pub expected: Option<u64>,
     /// Only while the steadier strategy is on.
     pub steady: Option<Box<Steady>>,
 }

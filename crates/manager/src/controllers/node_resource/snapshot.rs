@@ -8,35 +8,82 @@ use k8s_openapi::api::core::v1::Node;
 use koord_api::crd::device::Device;
 
 use super::super::{Ground, Key};
+use crate::node_resource::news::{OwnWrite, changed_view};
 use crate::node_resource::view::{MetricEntry, TopologyView};
 use crate::node_resource::{Input, NodeMemory, NodeView, Options, Settings};
 use crate::pods::PodBrief;
 use crate::strategies::Standing;
 
 /// What is remembered of nodes. Cheap to clone.
+///
+/// A turn works on a copy ([`Memories::begin`] to [`Memories::end`]); what others say of the node meanwhile stands
+/// beside it, so that the end of the turn does not undo it.
 #[derive(Clone, Default)]
-pub struct Memories(Arc<Mutex<HashMap<Key, NodeMemory>>>);
+pub struct Memories(Arc<Mutex<HashMap<Key, Remembered>>>);
+
+#[derive(Default)]
+struct Remembered {
+    memory: NodeMemory,
+    /// The write whose event has not been seen yet.
+    own_write: Option<OwnWrite>,
+    /// Whether the last write was to be forgotten since the turn began that is under way.
+    is_sync_forgotten: bool,
+}
 
 impl Memories {
     /// A copy of what is remembered of one node; nothing of one that has not had a turn.
     pub(crate) fn of(&self, node: &Key) -> NodeMemory {
-        self.lock().get(node).cloned().unwrap_or_default()
+        self.lock().get(node).map(|known| known.memory.clone()).unwrap_or_default()
     }
 
-    /// Notes what a node will look like once a turn has written it.
-    pub(super) fn expect(&self, key: &Key, memory: &mut NodeMemory, view: &NodeView) {
-        memory.expected = Some(view.mark());
-        self.lock().entry(key.clone()).or_default().expected = memory.expected;
+    /// What a turn begins with. Who asks meanwhile is told what was known before it.
+    ///
+    /// Whatever an earlier turn has written, this one has seen it or will hear of it: a turn too many, at worst.
+    pub(super) fn begin(&self, node: &Key) -> NodeMemory {
+        let mut all = self.lock();
+        let known = all.entry(node.clone()).or_default();
+        known.own_write = None;
+        known.is_sync_forgotten = false;
+        known.memory.clone()
     }
 
-    /// Whether this is what our own write made of a node: no news.
-    pub(super) fn expects(&self, key: &Key, view: &NodeView) -> bool {
-        let expected = self.lock().get(key).and_then(|memory| memory.expected);
-        expected.is_some_and(|expected| expected == view.mark())
+    /// What a turn leaves behind.
+    pub(super) fn end(&self, node: &Key, mut memory: NodeMemory) {
+        let mut all = self.lock();
+        let known = all.entry(node.clone()).or_default();
+        if known.is_sync_forgotten {
+            memory.node_synced = None;
+        }
+        known.memory = memory;
+    }
+
+    pub(super) fn forget(&self, node: &Key) {
+        self.lock().remove(node);
+    }
+
+    /// The node is due, however short ago it was written.
+    pub(super) fn forget_sync(&self, node: &Key) {
+        if let Some(known) = self.lock().get_mut(node) {
+            known.memory.node_synced = None;
+            known.is_sync_forgotten = true;
+        }
+    }
+
+    /// Notes a write that is about to be sent; none takes back the note of one that failed.
+    pub(super) fn expect(&self, node: &Key, write: Option<OwnWrite>) {
+        self.lock().entry(node.clone()).or_default().own_write = write;
+    }
+
+    /// Whether a change of a node asks for a turn. Our own write is no news, once.
+    pub(super) fn is_news(&self, node: &Key, old: &Node, new: &Node) -> bool {
+        let Some(view) = changed_view(old, new) else { return false };
+        let mut all = self.lock();
+        let expected = all.get_mut(node).map(|known| &mut known.own_write);
+        expected.and_then(|expected| expected.take_if(|write| write.made(old, &view))).is_none()
     }
 
     /// Locked to copy one or to put it back, never for longer.
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Key, NodeMemory>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Remembered>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

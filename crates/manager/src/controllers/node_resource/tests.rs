@@ -28,6 +28,7 @@ impl Bench {
             client: api.client(script),
             plugins: PLUGINS.to_vec(),
             outcomes: ManagerMetrics::new(&Metrics::bare(), &internal).node_resource_reconcile,
+            memories: Memories::default(),
         };
         Bench { api, internal, writer, world, memory: NodeMemory::default() }
     }
@@ -217,28 +218,133 @@ fn which_topologies_wake_a_node() {
     assert!(topology_differs(&old, &info));
 }
 
+/// A node at a version, with what others may change of it.
+fn node_at(version: u32, batch: Option<&str>, note: &str) -> Node {
+    let mut amounts = json!({"cpu": "64"});
+    if let Some(batch) = batch {
+        amounts[BATCH_CPU] = json!(batch);
+    }
+    let origin = if batch.is_some() { "{}" } else { "" };
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "n1", "resourceVersion": version.to_string(),
+            "annotations": {"note": note, OriginExtendedAllocatable::KEY: origin},
+        },
+        "status": {"capacity": amounts, "allocatable": amounts}}))
+    .unwrap()
+}
+
+/// What a turn does that writes: the note is there before the request is.
+fn sends(memories: &Memories, before: &Node, after: &Node) {
+    let [before_view, after_view] = [before, after].map(NodeView::of);
+    memories.expect(&node_key("n1"), OwnWrite::of(before, &before_view, &after_view));
+}
+
 #[test]
-fn our_own_write_is_no_news() {
-    let node = |allocatable: Value, ratio: &str, origin: &str| -> Node {
-        serde_json::from_value(json!({
-            "metadata": {"name": "n1", "annotations": {CpuNormalizationRatio::KEY: ratio, OriginExtendedAllocatable::KEY: origin}},
-            "status": {"capacity": allocatable, "allocatable": allocatable}}))
-        .unwrap()
+fn our_own_write_is_no_news_once() {
+    let key = node_key("n1");
+    let [v1, v2] = [node_at(1, None, ""), node_at(2, Some("12400"), "")];
+    let is_news = |memories: &Memories, old: &Node, new: &Node| memories.is_news(&key, old, new);
+    // What was written looks the same again later, after changes that were worth no write.
+    let memories = Memories::default();
+    let memory = memories.begin(&key);
+    sends(&memories, &v1, &v2);
+    memories.end(&key, memory);
+    assert!(!is_news(&memories, &v1, &v2), "the event of our write");
+    let [v3, v4] = [node_at(3, Some("12400"), "changed"), node_at(4, Some("12400"), "")];
+    assert!(is_news(&memories, &v2, &v3), "somebody changes an annotation");
+    let memory = memories.begin(&key);
+    memories.end(&key, memory);
+    assert!(is_news(&memories, &v3, &v4), "and takes it back: manager 5.1");
+    assert!(is_news(&memories, &v1, &v2), "used up");
+    // The same if the event of our write never came by itself, as when a watch begins anew.
+    sends(&memories, &v1, &v2);
+    assert!(is_news(&memories, &v3, &v4), "another version came before");
+    let memory = memories.begin(&key);
+    memories.end(&key, memory);
+    assert!(is_news(&memories, &v1, &v2), "a turn has begun since");
+}
+
+#[test]
+fn the_event_of_a_write_comes_whenever_it_likes() {
+    let key = node_key("n1");
+    let [v1, v2] = [node_at(1, None, ""), node_at(2, Some("12400"), "")];
+    let memories = Memories::default();
+    let memory = memories.begin(&key);
+    sends(&memories, &v1, &v2);
+    assert!(!memories.is_news(&key, &v1, &v2), "before the turn has ended");
+    memories.end(&key, memory);
+    assert!(memories.is_news(&key, &v1, &v2), "the end of the turn does not bring it back");
+    // Two writes before the first event: only the second is known, and the first wakes the node once too often.
+    let v3 = node_at(3, Some("9000"), "");
+    sends(&memories, &v1, &v2);
+    sends(&memories, &v2, &v3);
+    assert!(memories.is_news(&key, &v1, &v2));
+    assert!(!memories.is_news(&key, &v2, &v3));
+    // Both in one, as after a gap in the watch.
+    sends(&memories, &v2, &v3);
+    assert!(memories.is_news(&key, &v1, &v3));
+}
+
+#[test]
+fn what_else_is_news() {
+    let key = node_key("n1");
+    let [v1, v2] = [node_at(1, None, ""), node_at(2, Some("12400"), "")];
+    assert!(!Memories::default().is_news(&key, &v1, &node_at(2, None, "")), "a heartbeat is not");
+    assert!(Memories::default().is_news(&key, &v1, &v2), "nobody expects it");
+    let other = node_at(2, Some("12400"), "theirs");
+    let memories = Memories::default();
+    sends(&memories, &v1, &v2);
+    assert!(memories.is_news(&key, &v1, &other), "somebody else changed it as well");
+    let mut faster = v2.clone();
+    let annotations = faster.metadata.annotations.as_mut().unwrap();
+    annotations.insert(CpuNormalizationRatio::KEY.to_owned(), "1.20".to_owned());
+    let [before, after] = [&v1, &faster].map(NodeView::of);
+    assert_eq!(OwnWrite::of(&v1, &before, &after), None, "amplification follows from this ratio");
+}
+
+#[tokio::test]
+async fn only_what_is_sent_is_expected() {
+    // Whether the event of the write that was planned is news afterwards.
+    async fn is_news_after(mut bench: Bench) -> bool {
+        let plan = bench.world.plan();
+        bench.turn().await.unwrap();
+        let mut object = bench.world.node.clone();
+        object["metadata"]["resourceVersion"] = json!("7");
+        let old: Node = serde_json::from_value(object.clone()).unwrap();
+        let patch = plan.prepared.patch(&NodeView::of(&old)).to_string();
+        let new = koord_api::patch::merge::apply(object, patch.as_bytes()).unwrap();
+        bench.writer.memories.is_news(&node_key("n1"), &old, &serde_json::from_value(new).unwrap())
+    }
+    let mut settled = World::n1();
+    // The ratio is written with the first turn; only batch resources are left to change.
+    settled.annotate(CpuNormalizationRatio::KEY, "1.00");
+    assert!(!is_news_after(Bench::new(settled.clone(), echo)).await);
+    assert!(is_news_after(Bench::new(World::n1(), echo)).await, "more may follow");
+    let conflict = |seen: &Seen| match seen.line.split(' ').next() {
+        Some("PATCH") if !seen.body["metadata"]["resourceVersion"].is_null() => refused(409, "changed"),
+        _ => echo(seen),
     };
-    let before = node(json!({"cpu": "64"}), "1.00", "");
-    let written = node(json!({"cpu": "64", BATCH_CPU: "12400"}), "1.00", "{}");
-    let view = changed_view(&before, &written).unwrap();
-    assert!(changed_view(&before, &before).is_none());
-    assert!(view.settles(&NodeView::of(&before)), "batch resources and the note about them");
+    assert!(is_news_after(Bench::new(settled, conflict)).await, "not what was sent in the end");
+}
+
+#[test]
+fn a_report_that_goes_during_a_turn_is_not_forgotten() {
     let (memories, key) = (Memories::default(), node_key("n1"));
-    let mut memory = NodeMemory::default();
-    assert!(!memories.expects(&key, &view));
-    memories.expect(&key, &mut memory, &view);
-    assert!(memories.expects(&key, &view), "before the turn has ended");
-    memories.lock().insert(key.clone(), memory);
-    assert!(memories.expects(&key, &view), "and after it");
-    let other = NodeView::of(&node(json!({"cpu": "32", BATCH_CPU: "12400"}), "1.00", "{}"));
-    assert!(!memories.expects(&key, &other), "somebody else changed it as well");
-    let faster = NodeView::of(&node(json!({"cpu": "64"}), "1.20", ""));
-    assert!(!faster.settles(&NodeView::of(&before)), "amplification follows from this ratio");
+    memories.forget_sync(&key);
+    let mut memory = memories.begin(&key);
+    memory.node_synced = Some(Timestamp::UNIX_EPOCH);
+    memory.zones_synced = memory.node_synced;
+    memories.forget_sync(&key);
+    memories.end(&key, memory);
+    assert_eq!(memories.of(&key).node_synced, None, "manager 5.1");
+    assert_eq!(memories.of(&key).zones_synced, Some(Timestamp::UNIX_EPOCH));
+    let mut memory = memories.begin(&key);
+    memory.node_synced = Some(Timestamp::UNIX_EPOCH);
+    memories.end(&key, memory);
+    assert_eq!(memories.of(&key).node_synced, Some(Timestamp::UNIX_EPOCH), "the next turn counts");
+    memories.forget_sync(&key);
+    assert_eq!(memories.of(&key).node_synced, None);
+    memories.forget(&key);
+    assert_eq!(memories.of(&key).zones_synced, None);
 }
