@@ -11,6 +11,9 @@ use crate::keys::node::annotation::{CPU_NORMALIZATION_RATIO, RESOURCE_AMPLIFICAT
 use crate::keys::resource::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use crate::quantity::{Family, Quantity, ResourceList};
 
+/// Ratios that are no further apart count as equal. Spec: manager 8.
+const CLOSE: f64 = 0.01;
+
 /// A finite number that is written with two decimals, and counts as what is written.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Ratio(f64);
@@ -31,9 +34,11 @@ impl Ratio {
         digits.parse().unwrap_or(if self.0 < 0.0 { i128::MIN } else { i128::MAX })
     }
 
-    /// Whether two ratios differ by more than 0.01.
-    pub fn differs(self, other: Ratio) -> bool {
-        self.hundredths().abs_diff(other.hundredths()) > 1
+    /// Whether a ratio differs from a newer one by more than 0.01.
+    ///
+    /// Compared as binary floats, as upstream does: most ratios one hundredth apart are close, but not 2.01 and 2.02.
+    pub fn differs(self, newer: Ratio) -> bool {
+        self.0 > newer.0 + CLOSE || self.0 < newer.0 - CLOSE
     }
 }
 
@@ -272,6 +277,11 @@ mod tests {
             ("api#10.127", 1.00, 1.02, true),
             ("api#10.127", 1.02, 1.01, false),
             ("api#10.37 epsilon", 1.20, 1.21, false),
+            ("manager 8, as floats", 2.01, 2.02, true),
+            ("manager 8, as floats", 2.02, 2.01, true),
+            ("three decimals", 1.204, 1.215, true),
+            ("three decimals, the same when written", 1.196, 1.204, false),
+            ("three decimals, one hundredth apart", 1.204, 1.2139, false),
         ] {
             assert_eq!(ratio(a).differs(ratio(b)), want, "{key} {a} {b}");
         }
