@@ -111,7 +111,7 @@ impl<'a> Tenants<'a> {
     pub(super) fn claims(&self) -> Claims {
         let mut sum = Claims::default();
         for tenant in &self.all {
-            sum += tenant.claims(1);
+            sum += tenant.claims(|amounts| amounts);
         }
         sum
     }
@@ -126,9 +126,10 @@ impl<'a> Tenants<'a> {
                 places.filter(|place| *place < zones)
             };
             match places().count() {
-                0 => everywhere += tenant.claims(zones),
+                0 => everywhere += tenant.claims(|amounts| amounts.share_ceil(zones)),
+                // One zone's share is rounded, too.
                 count => {
-                    let share = tenant.claims(count);
+                    let share = tenant.claims(|amounts| amounts.share_ceil(count));
                     places().for_each(|place| sums[place] += share);
                 }
             }
@@ -184,9 +185,8 @@ impl<'a> Tenant<'a> {
         }
     }
 
-    /// What it claims on one of so many zones.
-    fn claims(&self, zones: usize) -> Claims {
-        let share = |amounts: Amounts| if zones == 1 { amounts } else { amounts.share_ceil(zones) };
+    /// What it claims where it has this share of its amounts.
+    fn claims(&self, share: impl Fn(Amounts) -> Amounts) -> Claims {
         let (request, demand) = (share(self.request), share(self.demand));
         match self.used {
             // Differs: a pod that was not measured counts with its request for every policy; upstream forgets it for

@@ -88,6 +88,15 @@ fn worked_out() {
             None,
             [some(2_199, 24_910_810_317), some(10_199, 57_123_065_037)],
         ),
+        (
+            "manager 6.5, 5.5: the whole of a pod in one zone is rounded up, too",
+            &|w| {
+                w.on_numa("web", &[1]);
+                w.usage("web", "koord-prod", "6000500u", "40Gi");
+            },
+            None,
+            [some(5_200, 46_385_646_797), some(7_199, 35_648_228_557)],
+        ),
         ("manager#6.7.Z8", &|_| {}, Some("1.25"), [(Some(2_750), FIRST.1), (Some(12_750), SECOND.1)]),
         ("manager#6.7.Z11", &|w| strip_cpu_and_memory(w, 1), None, [FIRST, some(0, 0)]),
         ("manager#6.7.Z12, manager#26.DB-30", &|w| w.on_numa("db", &[0, 0]), None, [FIRST, SECOND]),
