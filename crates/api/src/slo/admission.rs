@@ -164,11 +164,12 @@ fn lenient_items<S: Strategy>(data: &Data) -> Items {
     let mut items = Items { key: S::KEY, items: Vec::new() };
     let text = data.get(S::KEY).filter(|text| !text.is_empty());
     let document = text.and_then(|text| Document::<S::Partial>::parse(text, S::SHAPE).ok());
-    for item in document.iter().flat_map(|document| &document.nodes) {
-        // An item that the check of the document would refuse picks no node here.
-        let _ = items.push(&item.name, item.selector.as_ref());
+    let mut all = document.iter().flat_map(|document| &document.nodes);
+    // A document of which the check would refuse one item picks no node here.
+    match all.try_for_each(|item| items.push(&item.name, item.selector.as_ref())) {
+        Ok(()) => items,
+        Err(_) => Items { key: S::KEY, items: Vec::new() },
     }
-    items
 }
 
 /// The node items of one document.

@@ -169,6 +169,14 @@ fn nodes_matched_twice() {
     assert_eq!(answer(admit_node(&data, n1)), conflict);
     assert_eq!(answer(admit_node(&data, n0)), "");
     assert_eq!(answer(admit_node(&map(&[(THRESHOLD, "{")]), n1)), "", "unreadable documents are left alone");
+    let unusable = [
+        ("an empty selector", "{}"),
+        ("an unreadable one", r#"{"matchExpressions":[{"key":"aa","operator":"Odd"}]}"#),
+    ];
+    for (name, selector) in unusable {
+        let document = items(&[r#"{"matchLabels":{"aa":"t"}}"#, selector, r#"{"matchLabels":{"bb":"t"}}"#]);
+        assert_eq!(answer(admit_node(&map(&[(THRESHOLD, &document)]), n1)), "", "{name}: the whole document");
+    }
 }
 
 #[test]
