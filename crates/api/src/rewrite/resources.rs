@@ -144,10 +144,8 @@ pub fn spell_out_gpu(pod: &mut Value) -> bool {
 
 /// Differs: amounts may stand in requests or limits alone, upstream panics there (api 11, item 22).
 fn spell_out_container(resources: &mut Object) -> bool {
-    let known = [GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED];
-    if !known.iter().any(|name| asked(resources, name).is_some()) {
-        return false;
-    }
+    let Some(side) = asking_side(resources) else { return false };
+    let asked = |resources: &Object, name: &str| amount(resources.get(side)?.as_object()?, name);
     let mut changed = false;
     if let Some(gpu) = asked(resources, GPU) {
         let gpu = Quantity::from_value(gpu.value(), Family::DecimalSi);
@@ -175,10 +173,15 @@ fn gpus_shared(percent: i64) -> i64 {
     if percent > 100 && percent % 100 == 0 { percent / 100 } else { 1 }
 }
 
-/// The requested amount, else the limit.
-fn asked(resources: &Object, name: &str) -> Option<Quantity> {
-    let of = |side: &str| amount(resources.get(side)?.as_object()?, name);
-    of("requests").or_else(|| of("limits"))
+/// Where a container asks for a share of GPUs: in its requests, or in its limits if requests name nothing of it. The API
+/// server fills requests from limits before it asks us; then limits alone do not occur.
+fn asking_side(resources: &Object) -> Option<&'static str> {
+    let known = [GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED];
+    let asks = |side: &&str| {
+        let list = resources.get(*side).and_then(Value::as_object);
+        list.is_some_and(|list| known.iter().any(|name| amount(list, name).is_some()))
+    };
+    ["requests", "limits"].into_iter().find(asks)
 }
 
 /// An amount of a list; one that cannot be read is left alone, as if it were another resource.

@@ -176,4 +176,8 @@ fn gpu_spelt_out() {
     let both = twice("gpu-core=100 gpu-memory-ratio=100 gpu.shared=1");
     assert_eq!(gpu(&[(GPU, "100")], &[]), both, "api#10.115 requests only");
     assert_eq!(gpu(&[], &[(GPU, "100")]), both, "api#10.115 limits only");
+    let (requests, limits) =
+        gpu(&[(GPU_CORE, "50")], &[(GPU_CORE, "50"), (GPU_MEMORY_RATIO, "300"), (GPU_SHARED, "4")]);
+    assert_eq!(requests, "gpu-core=50 gpu.shared=1", "manager 15.5: requests decide");
+    assert_eq!(limits, "gpu-core=50 gpu-memory-ratio=300 gpu.shared=1");
 }
