@@ -12,7 +12,7 @@ use koord_api::annotation::{OrAbsent, read, write};
 use koord_api::keys::node::annotation::CPU_NORMALIZATION_RATIO;
 use koord_api::keys::resource::{BATCH_CPU, BATCH_MEMORY};
 use koord_api::priority::PriorityClass;
-use koord_api::quantity::{Family, Quantity};
+use koord_api::quantity::{Family, Quantity, ResourceList};
 use koord_api::slo::colocation::CalculatePolicy;
 
 use super::base::{Base, is_fresh};
@@ -57,10 +57,7 @@ impl Plugin for BatchResource {
         }
         let origin = remember_origin(node);
         let [Some(cpu), Some(memory)] = origin else { return Ok(()) };
-        let others = read::<ThirdPartyAllocations>(&node.annotations)
-            .map_err(|error| PluginError(error.to_string()))?
-            .unwrap_or_default()
-            .sum(PriorityClass::Batch);
+        let others = taken_by_others(node)?;
         for (name, amount) in [(BATCH_CPU, cpu), (BATCH_MEMORY, memory)] {
             if let Some(taken) = others.get(name) {
                 let left = Quantity::from_value((amount - *taken).value(), amount.family());
@@ -212,11 +209,29 @@ pub fn published(resource: &NodeResource, name: &str) -> Option<Quantity> {
     resource.quantity(name).map(|quantity| in_whole(resource, name, quantity))
 }
 
+/// The same for a zone.
+pub fn published_in_zone(resource: &NodeResource, zone: &str, name: &str) -> Option<Quantity> {
+    let quantity = resource.zones.get(zone)?.get(name)?;
+    Some(in_whole(resource, name, *quantity))
+}
+
+/// Batch resources that schedulers of others have given away on a node.
+pub fn taken_by_others(node: &NodeView) -> Result<ResourceList, PluginError> {
+    let read = read::<ThirdPartyAllocations>(&node.annotations);
+    let found = read.map_err(|error| PluginError(error.to_string()))?;
+    Ok(found.unwrap_or_default().sum(PriorityClass::Batch))
+}
+
+/// By how much faster a CPU multiplies what is lent of it in this round, if it does.
+pub fn multiplier(resource: &NodeResource) -> Option<f64> {
+    let ratio = resource.annotations.get(CPU_NORMALIZATION_RATIO)?.parse::<f64>().ok()?;
+    (ratio > 1.0).then_some(ratio)
+}
+
 /// Extended resources are whole numbers.
 pub(super) fn in_whole(resource: &NodeResource, name: &str, quantity: Quantity) -> Quantity {
-    let ratio = resource.annotations.get(CPU_NORMALIZATION_RATIO).and_then(|text| text.parse::<f64>().ok());
-    let quantity = match ratio {
-        Some(ratio) if name == BATCH_CPU && ratio > 1.0 => scale_milli_trunc(quantity, ratio),
+    let quantity = match multiplier(resource) {
+        Some(ratio) if name == BATCH_CPU => scale_milli_trunc(quantity, ratio),
         _ => quantity,
     };
     Quantity::from_value(quantity.value(), quantity.family())

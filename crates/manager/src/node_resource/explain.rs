@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+use koord_api::annotation::Annotation;
+use koord_api::annotation::node::ThirdPartyAllocations;
+use koord_api::keys::node::annotation::CPU_NORMALIZATION_RATIO;
 use koord_api::keys::resource::{BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY};
 use koord_api::quantity::Quantity;
 use koord_api::slo::colocation::CalculatePolicy;
@@ -13,7 +16,7 @@ use serde::Serialize;
 
 use super::batch::{self, BatchResource, Math};
 use super::mid::{self, MidResource, Source, Units};
-use super::plan::{is_enabled, plan};
+use super::plan::{Plan, is_enabled, plan};
 use super::plugin::{Input, NodeMemory, Plugin};
 use crate::amounts::Amounts;
 
@@ -68,7 +71,7 @@ pub struct ZoneAccount {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
-    /// What is done with it: `-`, `+`, `=`, `<` for "at most", or nothing.
+    /// What is done with it: `-`, `+`, `x`, `=`, `<` for "at most", or nothing.
     pub sign: &'static str,
     pub term: String,
     pub cpu: String,
@@ -125,14 +128,15 @@ pub fn explain(plugins: &[&dyn Plugin], input: &Input<'_>, asked: Asked<'_>) -> 
     NodeExplanation {
         node: input.node.name.clone(),
         state: state(input).to_owned(),
-        batch: batch
-            .as_ref()
-            .map_or_else(|| nothing(&BatchResource), |worked| account_of_batch(input, &parameters, worked)),
+        batch: batch.as_ref().map_or_else(
+            || nothing(&BatchResource),
+            |worked| account_of_batch(input, &parameters, worked, &plan),
+        ),
         mid: mid.as_ref().map_or_else(|| nothing(&MidResource), |worked| account_of_mid(&parameters, worked)),
         zones: zones
             .map(|(zone, math)| ZoneAccount {
                 zone: zone.clone(),
-                account: account_of_zone(input, &parameters, math),
+                account: account_of_zone(input, &parameters, (zone, math), &plan),
             })
             .collect(),
         resources: [BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY].map(resource).into(),
@@ -226,7 +230,12 @@ fn pair(amounts: Amounts) -> String {
     format!("{} / {}", amounts.cpu, amounts.memory)
 }
 
-fn account_of_batch(input: &Input<'_>, parameters: &Parameters, worked: &batch::Worked) -> Account {
+fn account_of_batch(
+    input: &Input<'_>,
+    parameters: &Parameters,
+    worked: &batch::Worked,
+    plan: &Plan,
+) -> Account {
     let counts = worked.counts;
     let settings = input.settings;
     let mut summary = format!(
@@ -243,12 +252,58 @@ fn account_of_batch(input: &Input<'_>, parameters: &Parameters, worked: &batch::
         pair(worked.base.kubelet_reserved),
         pair(worked.base.annotation_reserved),
     );
-    Account { summary, lines: lines_of(input, parameters, &worked.node, &system) }
+    let mut lines = lines_of(input, parameters, &worked.node, &system);
+    let others = batch::taken_by_others(&plan.prepared).unwrap_or_default();
+    let others = Amounts::named(&others, BATCH_CPU, BATCH_MEMORY);
+    let steps = [multiplied(plan), subtracted(in_cores(others))].into_iter().flatten().collect();
+    let amount = |name| plan.prepared.allocatable(name).unwrap_or_default();
+    let result = Amounts { cpu: amount(BATCH_CPU), memory: amount(BATCH_MEMORY) };
+    publish(&mut lines, steps, in_cores(result));
+    Account { summary, lines }
 }
 
-fn account_of_zone(input: &Input<'_>, parameters: &Parameters, math: &Math) -> Account {
+fn account_of_zone(
+    input: &Input<'_>,
+    parameters: &Parameters,
+    (zone, math): (&str, &Math),
+    plan: &Plan,
+) -> Account {
     let system = "an equal share of the node's";
-    Account { summary: String::new(), lines: lines_of(input, parameters, math, system) }
+    let mut lines = lines_of(input, parameters, math, system);
+    let amount = |name| batch::published_in_zone(&plan.resource, zone, name).unwrap_or_default();
+    let result = Amounts { cpu: amount(BATCH_CPU), memory: amount(BATCH_MEMORY) };
+    publish(&mut lines, multiplied(plan).into_iter().collect(), in_cores(result));
+    Account { summary: String::new(), lines }
+}
+
+/// What happens to the result of the formula before it stands on the node, if anything does. Spec: manager 6.6.
+fn publish(lines: &mut Vec<Line>, steps: Vec<Line>, result: Amounts) {
+    if !steps.is_empty() {
+        lines.extend(steps);
+        lines.push(line("=", "published", result, "CPU rounded up to thousandths"));
+    }
+}
+
+fn multiplied(plan: &Plan) -> Option<Line> {
+    let ratio = batch::multiplier(&plan.resource)?;
+    let note = format!("{CPU_NORMALIZATION_RATIO} of this round");
+    Some(Line {
+        sign: "x",
+        term: "faster CPU".to_owned(),
+        cpu: ratio.to_string(),
+        memory: "1".to_owned(),
+        note,
+    })
+}
+
+fn subtracted(others: Amounts) -> Option<Line> {
+    let note = format!("koord-batch of {}; not below 0", ThirdPartyAllocations::KEY);
+    (others != Amounts::ZERO).then(|| line("-", "third parties", others, note))
+}
+
+/// Amounts of batch resources, which count CPU in thousandths, as the formula has them.
+fn in_cores(amounts: Amounts) -> Amounts {
+    Amounts { cpu: Quantity::cores_milli(amounts.cpu.value()), memory: amounts.memory }
 }
 
 fn lines_of(input: &Input<'_>, parameters: &Parameters, math: &Math, system: &str) -> Vec<Line> {

@@ -57,6 +57,66 @@ batch: cpu by usage, memory by usage; 4 high-priority pods, 1 of them not measur
 }
 
 #[test]
+fn what_happens_between_the_formula_and_the_node() {
+    let normalized = |world: &mut World| {
+        let model = r#"{"enable":true,"ratioModel":{"X":{"baseRatio":1.25}}}"#;
+        world.config.insert("cpu-normalization-config".to_owned(), model.to_owned());
+        world.topology.as_mut().unwrap()["metadata"]["annotations"] =
+            json!({"node.koordinator.sh/cpu-basic-info": r#"{"cpuModel":"X"}"#});
+    };
+    let others = |world: &mut World| {
+        let text = r#"{"allocations":[
+            {"name":"a","priority":"koord-batch","resources":{"kubernetes.io/batch-cpu":"5000","kubernetes.io/batch-memory":"1Gi"}},
+            {"name":"b","priority":"koord-mid","resources":{"kubernetes.io/batch-cpu":"1000"}}]}"#;
+        world.annotate("node.koordinator.sh/thirdPartyAllocations", text);
+    };
+    let end = |lines: &[Line]| -> Vec<String> {
+        let from = lines.iter().position(|line| line.term == "batch").unwrap();
+        lines[from..].iter().map(|line| format!("{} {} {}", line.sign, line.term, line.cpu)).collect()
+    };
+    type Row<'r> = (&'r str, Act<'r>, &'r [&'r str], &'r [&'r str], &'r str);
+    let rows: &[Row<'_>] = &[
+        ("plain", &|_| {}, &["= batch 12400m"], &["= batch 2200m"], "12400"),
+        (
+            "manager#6.7.B7, manager#6.7.Z8",
+            &|w| normalized(w),
+            &["= batch 12400m", "x faster CPU 1.25", "= published 15500m"],
+            &["= batch 2200m", "x faster CPU 1.25", "= published 2750m"],
+            "15500",
+        ),
+        (
+            "manager#6.7.B8",
+            &|w| others(w),
+            &["= batch 12400m", "- third parties 5", "= published 7400m"],
+            &["= batch 2200m"],
+            "7400",
+        ),
+        (
+            "manager#6.7.B25",
+            &|w| {
+                normalized(w);
+                others(w);
+            },
+            &["= batch 12400m", "x faster CPU 1.25", "- third parties 5", "= published 10500m"],
+            &["= batch 2200m", "x faster CPU 1.25", "= published 2750m"],
+            "10500",
+        ),
+    ];
+    for (key, change, node, zone, wanted) in rows {
+        let mut world = World::n1_zones();
+        change(&mut world);
+        let explanation = explained(&world, &NodeMemory::default());
+        assert_eq!(end(&explanation.batch.lines), *node, "{key}");
+        assert_eq!(end(&explanation.zones[0].account.lines), *zone, "{key}");
+        assert_eq!(explanation.resources[0].wanted.as_deref(), Some(*wanted), "{key}");
+        let last = explanation.batch.lines.last().unwrap();
+        let memory: Quantity = last.memory.parse().unwrap();
+        let memory_wanted: Quantity = explanation.resources[1].wanted.as_deref().unwrap().parse().unwrap();
+        assert_eq!(memory, memory_wanted, "{key}: it adds up");
+    }
+}
+
+#[test]
 fn mid_and_zones() {
     let mut world = World::n1_zones();
     world.metric["status"]["prodReclaimableMetric"] =
