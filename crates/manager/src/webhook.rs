@@ -3,7 +3,7 @@
 //! [`review`] is the language of it: a request as the API server sends it, an answer as it wants it. [`paths`] lists
 //! what is served where, under which gate; a [`handler::Handler`] turns a request and the [`facts`] of the moment into an
 //! answer. [`pod`] changes new pods, [`explain`] says afterwards what was changed. The rest is around it: [`settings`] from the environment, [`certificates`] and
-//! [`configuration`] (pure), [`keeper`], which keeps both in the cluster, [`server`], [`follow`], which keeps the facts
+//! [`configuration`] (pure), [`given`] certificates, [`keeper`], which keeps both in the cluster, [`server`], [`follow`], which keeps the facts
 //! up to date, [`readiness`], and [`start()`], which puts it all together.
 
 pub mod review;
@@ -43,6 +43,8 @@ pub mod certificates;
 pub mod configuration;
 
 pub mod files;
+
+pub mod given;
 
 pub mod keeper;
 

@@ -139,6 +139,9 @@ fn the_manager_takes_the_flags_it_is_given() {
     assert_eq!(options.election.unwrap().namespace.as_deref(), Some("koordinator-system"));
     let settings = Settings::new(|_| None).unwrap();
     assert_eq!(value("$manager.webhook.port"), settings.port.to_string());
+    assert_eq!(value("$manager.webhook.certificates.secretName"), "", "certificates are self-made");
+    let given = "        - name: WEBHOOK_CERT_WRITER\n          value: given\n";
+    assert!(template.contains(given), "and can be given");
     for name in [&settings.service_name, &settings.secret_name] {
         assert!(template.contains(&format!("  name: {name}\n")), "{name}");
     }

@@ -250,6 +250,24 @@ async fn certificates_are_renewed_while_serving() {
     assert_eq!(get_tls(&server, &second).await, Ok((200, "ok".to_owned())));
 }
 
+#[tokio::test]
+async fn a_pair_in_memory_is_replaced_while_serving() {
+    let pair = || {
+        let pair = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        (pair.cert.pem(), pair.signing_key.serialize_pem(), pair.cert.der().clone())
+    };
+    let (first, second) = (pair(), pair());
+    let tls = TlsFiles::in_memory(&first.0, &first.1).unwrap();
+    let server = start(Some(tls.clone()), |router| router).await;
+    assert_eq!(get_tls(&server, &first.2).await, Ok((200, "ok".to_owned())));
+    assert!(tls.replace(&first.0, &second.1).is_err(), "no pair");
+    assert_eq!(get_tls(&server, &first.2).await, Ok((200, "ok".to_owned())));
+    tls.replace(&second.0, &second.1).unwrap();
+    assert_eq!(get_tls(&server, &second.2).await, Ok((200, "ok".to_owned())));
+    assert!(get_tls(&server, &first.2).await.is_err());
+    server.stop.cancel();
+}
+
 #[test]
 fn bad_tls_files_are_named() {
     let dir = tempfile::tempdir().unwrap();

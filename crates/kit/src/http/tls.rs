@@ -17,8 +17,11 @@ pub struct TlsFiles {
     inner: Arc<Inner>,
 }
 
+/// In place of a path, in errors.
+const IN_MEMORY: &str = "(in memory)";
+
 struct Inner {
-    /// None when the pair was made in memory and never changes.
+    /// None when the pair is in memory, and changes only by [`TlsFiles::replace`].
     files: Option<(PathBuf, PathBuf)>,
     asks_clients: bool,
     /// What the files held when they last made sense, and the acceptor made of it.
@@ -55,6 +58,16 @@ impl TlsFiles {
         TlsFiles::of(None, bytes, false)
     }
 
+    /// Uses another pair for new connections, until files say otherwise. One that cannot be used changes nothing.
+    pub fn replace(&self, cert: &str, key: &str) -> Result<(), TlsError> {
+        let bytes = (cert.as_bytes().to_vec(), key.as_bytes().to_vec());
+        let nowhere = PathBuf::from(IN_MEMORY);
+        let acceptor = build(&nowhere, &nowhere, &bytes, self.inner.asks_clients)?;
+        let mut current = self.inner.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *current = Current { bytes, acceptor };
+        Ok(())
+    }
+
     /// The same, and clients are asked for a certificate, which they need not have. What they show is found in the
     /// extensions of their requests, as [`super::PeerCertificates`]; nobody has judged it then.
     pub fn asking_clients(self) -> Result<TlsFiles, TlsError> {
@@ -68,7 +81,7 @@ impl TlsFiles {
         bytes: (Vec<u8>, Vec<u8>),
         asks_clients: bool,
     ) -> Result<TlsFiles, TlsError> {
-        let nowhere = || (PathBuf::from("(in memory)"), PathBuf::from("(in memory)"));
+        let nowhere = || (PathBuf::from(IN_MEMORY), PathBuf::from(IN_MEMORY));
         let (cert, key) = files.clone().unwrap_or_else(nowhere);
         let acceptor = build(&cert, &key, &bytes, asks_clients)?;
         let current = Mutex::new(Current { bytes, acceptor });

@@ -180,7 +180,7 @@ fn mistakes_are_named() {
              for none",
         ),
         ("", ("WEBHOOK_PORT", "https"), "WEBHOOK_PORT=\"https\": expected a port number"),
-        ("", ("WEBHOOK_CERT_WRITER", "vault"), "WEBHOOK_CERT_WRITER=\"vault\": expected fs or secret"),
+        ("", ("WEBHOOK_CERT_WRITER", "vault"), "WEBHOOK_CERT_WRITER=\"vault\": expected secret, fs or given"),
         ("extra", ("", ""), "koord-manager takes no arguments, got [\"extra\"]"),
         (
             "--leader-elect-resource-lock=configmaps",

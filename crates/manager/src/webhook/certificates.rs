@@ -86,7 +86,9 @@ impl Artifacts {
             .map_err(|error| CertificateError::Pem { file: KEY, reason: error.to_string() })?;
         CertifiedKey::from_der(chain.clone(), key, &default_provider())
             .map_err(|error| CertificateError::Mismatch { reason: error.to_string() })?;
-        verify(&chain, &self.ca_cert, server_name, later(now, MARGIN_DAYS))
+        let authorities = certificates(CA_CERT, &self.ca_cert)?;
+        verify(&chain, authorities, server_name, later(now, MARGIN_DAYS))
+            .map_err(|reason| CertificateError::NotGood { name: server_name.to_owned(), reason })
     }
 
     /// New certificates. The authority stays when it lasts long enough and its key is there.
@@ -177,32 +179,32 @@ fn server_pair(
     Ok((cert, key.serialize_pem()))
 }
 
-/// The chain must lead from the authority to the name at that time.
-fn verify(
+/// The chain must lead from an authority to the name at that time. Says why it does not.
+pub(super) fn verify(
     chain: &[CertificateDer<'_>],
-    ca_cert: &str,
+    authorities: Vec<CertificateDer<'static>>,
     server_name: &str,
     at: Timestamp,
-) -> Result<(), CertificateError> {
-    let not_good = |reason: String| CertificateError::NotGood { name: server_name.to_owned(), reason };
+) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(CA_CERT, ca_cert)? {
-        roots.add(certificate).map_err(|error| not_good(error.to_string()))?;
+    for certificate in authorities {
+        roots.add(certificate).map_err(|error| error.to_string())?;
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()))
         .build()
-        .map_err(|error| not_good(error.to_string()))?;
-    let name = ServerName::try_from(server_name).map_err(|error| not_good(error.to_string()))?;
+        .map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(server_name).map_err(|error| error.to_string())?;
     let seconds = u64::try_from(at.as_second()).unwrap_or_default();
     let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-    let (own, others) = chain.split_first().ok_or_else(|| not_good("it is empty".to_owned()))?;
-    verifier
-        .verify_server_cert(own, others, &name, &[], at)
-        .map(drop)
-        .map_err(|error| not_good(error.to_string()))
+    let (own, others) = chain.split_first().ok_or_else(|| "it is empty".to_owned())?;
+    verifier.verify_server_cert(own, others, &name, &[], at).map(drop).map_err(|error| error.to_string())
 }
 
-fn certificates(file: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+/// All certificates of a PEM text; there is at least one.
+pub(super) fn certificates(
+    file: &'static str,
+    pem: &str,
+) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match read {
         Ok(list) if !list.is_empty() => Ok(list),

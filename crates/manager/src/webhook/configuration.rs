@@ -28,8 +28,10 @@ pub struct Wanted<'a> {
     pub settings: &'a Settings,
     /// Whether somebody answers at a path.
     pub is_served: &'a (dyn Fn(&str) -> bool + Sync),
-    /// The authority of the server's certificate, PEM.
-    pub ca_cert: &'a str,
+    /// The authority of the server's certificate, PEM. None where somebody else tells the API server of it.
+    pub ca_cert: Option<&'a str>,
+    /// Whether replicas come to another authority one after the other, and not all of them by one Secret.
+    pub is_staggered: bool,
     /// Since when this replica goes by that authority. It may have been made long before: Secrets come back from
     /// backups.
     pub since: Timestamp,
@@ -68,9 +70,10 @@ pub fn keep(
             .unwrap_or_default()
     };
     entries.retain(|entry| path(entry).is_some_and(|path| (wanted.is_served)(&path)));
-    let bundle = STANDARD.encode(bundle(&current, wanted));
+    let ours = wanted.ca_cert.map(|ca_cert| STANDARD.encode(bundle(&current, ca_cert, wanted)));
     for entry in &mut entries {
-        aim(entry, &bundle, wanted.settings);
+        let bundle = ours.clone().map(Value::from).or_else(|| standing_bundle(&current, entry));
+        aim(entry, bundle, wanted.settings);
         spare_the_cluster(entry, &wanted.settings.namespace);
         set_defaults(entry, side);
     }
@@ -108,11 +111,20 @@ fn path(entry: &Value) -> Option<String> {
     Some(url.path().to_owned())
 }
 
-/// Makes an entry call us, and trust our authority.
-fn aim(entry: &mut Value, bundle: &str, settings: &Settings) {
+/// What an entry trusts as it stands; one that comes back trusts what the others do.
+fn standing_bundle(current: &[Value], entry: &Value) -> Option<Value> {
+    let same = current.iter().find(|standing| standing["name"] == entry["name"]);
+    same.or(current.first())?.pointer("/clientConfig/caBundle").cloned()
+}
+
+/// Makes an entry call us, and trust these authorities.
+fn aim(entry: &mut Value, bundle: Option<Value>, settings: &Settings) {
     let path = path(entry).unwrap_or_default();
     let client = &mut entry["clientConfig"];
-    client["caBundle"] = json!(bundle);
+    match bundle {
+        Some(bundle) => client["caBundle"] = bundle,
+        None => _ = client.as_object_mut().map(|client| client.remove("caBundle")),
+    }
     match settings.url(&path) {
         Some(url) => {
             client["url"] = json!(url);
@@ -178,17 +190,21 @@ fn set_defaults(entry: &mut Value, side: Side) {
 
 /// The authorities to trust: the one of today, and for a while those that were trusted before it.
 ///
+/// Where replicas are given theirs one after the other, an authority that is younger than ours is one that another
+/// replica has already: whoever has it last must not take it away from the others.
+///
 /// Differs: upstream replaces one by the other, and whatever the API server does in that moment fails.
-fn bundle(current: &[Value], wanted: &Wanted<'_>) -> String {
-    let (mut bundle, now) = (wanted.ca_cert.to_owned(), wanted.now);
+fn bundle(current: &[Value], ca_cert: &str, wanted: &Wanted<'_>) -> String {
+    // The PEM of others may lack the end of its last line.
+    let (mut bundle, now) = (format!("{}\n", ca_cert.trim_end()), wanted.now);
     let is_new = wanted.since.checked_add(OVERLAP_HOURS.hours()).is_ok_and(|until| now < until);
-    if !is_new {
-        return bundle;
-    }
-    for older in current.iter().flat_map(bundle_of) {
-        let is_valid = validity(&older).is_some_and(|(from, until)| from <= now && now < until);
-        if is_valid && !bundle.contains(older.trim()) {
-            bundle.push_str(&older);
+    let made = validity(ca_cert).map(|(from, _)| from);
+    for other in current.iter().flat_map(bundle_of) {
+        let Some((from, until)) = validity(&other) else { continue };
+        let is_valid = from <= now && now < until;
+        let is_younger = wanted.is_staggered && made.is_some_and(|made| made < from);
+        if is_valid && (is_new || is_younger) && !bundle.contains(other.trim()) {
+            bundle.push_str(&other);
         }
     }
     bundle

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::certificates::{Artifacts, CertificateError};
 use super::configuration::{ConfigurationError, Wanted, keep};
 use super::files;
+use super::given::{Given, GivenError};
 use super::paths::{Side, is_served};
 use super::settings::{Settings, Writer};
 
@@ -46,6 +47,8 @@ pub struct Keeper {
     gates: Gates,
     clock: fn() -> Timestamp,
     is_ready: watch::Sender<bool>,
+    /// What is served of certificates that somebody else makes; empty with our own, which are served from files.
+    given: watch::Sender<Given>,
     /// The authority that this replica goes by, and since when. Locked for a look.
     authority: Mutex<(String, Timestamp)>,
 }
@@ -57,6 +60,8 @@ pub enum KeepError {
     Secret { doing: &'static str, name: String, source: kube::Error },
     #[error("certificates cannot be made")]
     Certificates(#[source] CertificateError),
+    #[error("the certificates given cannot be used")]
+    Given(#[source] GivenError),
     #[error("cannot write certificates to {dir}")]
     Files { dir: String, source: io::Error },
     #[error("not found {kind} {name}")]
@@ -82,7 +87,13 @@ impl KeepError {
 impl Keeper {
     pub fn new(client: kube::Client, settings: Settings, gates: Gates, clock: fn() -> Timestamp) -> Keeper {
         let (is_ready, authority) = (watch::Sender::new(false), Mutex::new((String::new(), clock())));
-        Keeper { client, settings, gates, clock, is_ready, authority }
+        let given = watch::Sender::new(Given::default());
+        Keeper { client, settings, gates, clock, is_ready, given, authority }
+    }
+
+    /// The certificates to serve where somebody else makes them; empty before the first good round.
+    pub fn given(&self) -> watch::Receiver<Given> {
+        self.given.subscribe()
     }
 
     /// True from the first good round on.
@@ -98,8 +109,9 @@ impl Keeper {
         let artifacts = match self.settings.writer {
             Writer::Secret => self.shared().await?,
             Writer::Files => self.own()?,
+            Writer::Given => return self.pass_on().await,
         };
-        self.configure(&artifacts).await?;
+        self.configure(Some(&artifacts.ca_cert)).await?;
         let served = files::read(&self.settings.cert_dir);
         if !served.cert.is_empty() && served.ca_cert != artifacts.ca_cert {
             tokio::time::sleep(PROPAGATION).await;
@@ -109,6 +121,24 @@ impl Keeper {
             .map_err(|source| KeepError::Files { dir: dir.display().to_string(), source })?;
         if written {
             tracing::info!(dir = %dir.display(), "certificates of the webhook server written");
+        }
+        self.is_ready.send_replace(true);
+        Ok(())
+    }
+
+    /// A round with certificates that somebody else makes. What was good last stays in use while new ones are not.
+    async fn pass_on(&self) -> Result<(), KeepError> {
+        let Settings { cert_dir, .. } = &self.settings;
+        let given = Given::read(cert_dir, &self.settings.server_name(), (self.clock)());
+        let given = given.map_err(KeepError::Given)?;
+        self.configure(given.ca_cert.as_deref()).await?;
+        let served = self.given.borrow().clone();
+        if !served.cert.is_empty() && served.ca_cert != given.ca_cert {
+            tokio::time::sleep(PROPAGATION).await;
+        }
+        if served != given {
+            tracing::info!(dir = %cert_dir.display(), "certificates of the webhook server taken over");
+            self.given.send_replace(given);
         }
         self.is_ready.send_replace(true);
         Ok(())
@@ -182,13 +212,14 @@ impl Keeper {
     }
 
     /// Both configurations are read before either is written.
-    async fn configure(&self, artifacts: &Artifacts) -> Result<(), KeepError> {
+    async fn configure(&self, ca_cert: Option<&str>) -> Result<(), KeepError> {
         let served = |path: &str| is_served(path, &self.gates);
         let wanted = Wanted {
             settings: &self.settings,
             is_served: &served,
-            ca_cert: &artifacts.ca_cert,
-            since: self.since(&artifacts.ca_cert),
+            ca_cert,
+            is_staggered: self.settings.writer == Writer::Given,
+            since: self.since(ca_cert.unwrap_or_default()),
             now: (self.clock)(),
         };
         let mut changed = Vec::new();

@@ -12,7 +12,7 @@ pub struct Settings {
     pub namespace: String,
     /// 0: a free one, of which the API server is told once it is known.
     pub port: u16,
-    /// Where the server's certificates are written.
+    /// Where the server's certificates are written, or found.
     pub cert_dir: PathBuf,
     /// Set when the API server calls us by URL instead of through a Service.
     pub host: Option<String>,
@@ -23,13 +23,15 @@ pub struct Settings {
     pub validating_name: String,
 }
 
-/// Where certificates are kept.
+/// Where certificates are kept, and who makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// In a Secret, which all replicas share.
     Secret,
     /// In files of this replica alone.
     Files,
+    /// In files that somebody else writes, such as a Secret of cert-manager that is mounted.
+    Given,
 }
 
 /// A variable that makes no sense.
@@ -61,8 +63,9 @@ impl Settings {
             None if host.is_some() => Writer::Files,
             None | Some("secret") => Writer::Secret,
             Some("fs") => Writer::Files,
+            Some("given") => Writer::Given,
             Some(other) => {
-                let (variable, expected) = ("WEBHOOK_CERT_WRITER", "fs or secret");
+                let (variable, expected) = ("WEBHOOK_CERT_WRITER", "secret, fs or given");
                 return Err(SettingsError { variable, value: other.to_owned(), expected });
             }
         };
@@ -148,9 +151,11 @@ mod tests {
         assert_eq!((local.port, local.addresses()), (0, vec![IpAddr::from([127, 0, 0, 1])]));
         let files = settings(&[("WEBHOOK_CERT_WRITER", "fs")]).unwrap();
         assert_eq!(files.writer, Writer::Files);
+        let given = settings(&[("WEBHOOK_CERT_WRITER", "given"), ("WEBHOOK_HOST", "10.0.0.5")]).unwrap();
+        assert_eq!(given.writer, Writer::Given);
         for (variables, want) in [
             ([("WEBHOOK_PORT", "many")], "WEBHOOK_PORT=\"many\": expected a port number"),
-            ([("WEBHOOK_CERT_WRITER", "tape")], "WEBHOOK_CERT_WRITER=\"tape\": expected fs or secret"),
+            ([("WEBHOOK_CERT_WRITER", "tape")], "WEBHOOK_CERT_WRITER=\"tape\": expected secret, fs or given"),
         ] {
             assert_eq!(settings(&variables).unwrap_err().to_string(), want);
         }

@@ -10,21 +10,24 @@ use jiff::Timestamp;
 use koord_api::gate::Gates;
 use koord_kit::events::Recorder;
 use koord_kit::http::{TlsError, TlsFiles, serve};
+use koord_kit::log::chain;
 use koord_kit::metrics::Metrics;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::certificates::{TLS_CERT, TLS_KEY};
 use super::facts::{Board, Facts};
 use super::follow::{self, Sources};
+use super::given::Given;
 use super::handler::Handler;
 use super::keeper::Keeper;
 use super::metrics::WebhookMetrics;
 use super::paths::{MUTATE_POD, is_served};
 use super::pod;
-use super::readiness::Readiness;
+use super::readiness::{Readiness, Trust};
 use super::server::Desk;
-use super::settings::Settings;
+use super::settings::{Settings, Writer};
 
 /// How long the first round of the keeper may take.
 const FIRST_ROUND_MAX: Duration = Duration::from_secs(20);
@@ -85,11 +88,14 @@ pub async fn start(
         settings.port = port;
     }
     let keeper = Keeper::new(client.clone(), settings.clone(), gates.clone(), Timestamp::now);
-    let mut kept = keeper.ready();
+    let (mut kept, given) = (keeper.ready(), keeper.given());
     let served = Served { port: settings.port, readiness: Readiness::default() };
     spawn(Box::pin(served.readiness.clone().run(
         settings.port,
-        settings.cert_dir.clone(),
+        match settings.writer {
+            Writer::Given => Trust::Anybody,
+            Writer::Secret | Writer::Files => Trust::Authority(settings.cert_dir.clone()),
+        },
         kept.clone(),
         stop.clone(),
     )));
@@ -114,8 +120,17 @@ pub async fn start(
         metrics: WebhookMetrics::new(&metrics),
         leaving,
     };
-    let dir = &settings.cert_dir;
-    let tls = TlsFiles::load(dir.join(TLS_CERT), dir.join(TLS_KEY)).map_err(StartError::Tls)?;
+    let tls = match settings.writer {
+        Writer::Given => {
+            let (tls, following) = follow_given(given, stop.clone()).map_err(StartError::Tls)?;
+            spawn(following);
+            tls
+        }
+        Writer::Secret | Writer::Files => {
+            let dir = &settings.cert_dir;
+            TlsFiles::load(dir.join(TLS_CERT), dir.join(TLS_KEY)).map_err(StartError::Tls)?
+        }
+    };
     let (listener, port) = match early {
         Some(listening) => listening,
         None => listen(&settings).await?,
@@ -123,6 +138,30 @@ pub async fn start(
     tracing::info!(port, paths = ?desk.handlers.keys().collect::<Vec<_>>(), "webhook server listens");
     spawn(Box::pin(serve(listener, Arc::new(desk).router(quotas), Some(tls), stop)));
     Ok(served)
+}
+
+/// What the keeper has taken over, and the task that serves what it takes over later. Not from the files themselves:
+/// the API server has to hear of another authority first.
+fn follow_given(
+    mut given: watch::Receiver<Given>,
+    stop: CancellationToken,
+) -> Result<(TlsFiles, Task), TlsError> {
+    let first = given.borrow_and_update().clone();
+    let tls = TlsFiles::in_memory(&first.cert, &first.key)?;
+    let served = tls.clone();
+    let following = async move {
+        loop {
+            tokio::select! {
+                changed = given.changed() => if changed.is_err() { return },
+                () = stop.cancelled() => return,
+            }
+            let next = given.borrow_and_update().clone();
+            if let Err(error) = served.replace(&next.cert, &next.key) {
+                tracing::error!(error = chain(&error), "certificates that were judged good cannot be served");
+            }
+        }
+    };
+    Ok((tls, Box::pin(following)))
 }
 
 /// Listens on the first address that can be had, and says on which port.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::webhook::certificates::Artifacts;
 use crate::webhook::paths::installed;
+use crate::webhook::settings::Writer;
 
 fn now() -> Timestamp {
     "2026-11-16T10:00:00Z".parse().unwrap()
@@ -24,7 +25,14 @@ fn kept(
     settings: &Settings,
 ) -> Option<Value> {
     let is_served = |path: &str| served.contains(&path);
-    let wanted = Wanted { settings, is_served: &is_served, ca_cert, since: now(), now: at };
+    let wanted = Wanted {
+        settings,
+        is_served: &is_served,
+        ca_cert: Some(ca_cert).filter(|text| !text.is_empty()),
+        is_staggered: settings.writer == Writer::Given,
+        since: now(),
+        now: at,
+    };
     keep(Side::Mutating, configuration, &wanted).unwrap()
 }
 
@@ -70,6 +78,42 @@ fn the_list_is_kept() {
 }
 
 #[test]
+fn an_authority_that_somebody_else_tells_of() {
+    let settings = settings(&[("WEBHOOK_CERT_WRITER", "given")]);
+    let bundle =
+        |configuration: &Value, at: usize| configuration["webhooks"][at]["clientConfig"]["caBundle"].clone();
+    let first = kept(&fresh(), &["/mutate-pod"], "", now(), &settings).unwrap();
+    assert_eq!(bundle(&first, 0), json!("Cg=="), "as it was installed");
+    let mut injected = first.clone();
+    injected["webhooks"][0]["clientConfig"]["caBundle"] = json!("dGhlaXJz");
+    assert_eq!(kept(&injected, &["/mutate-pod"], "", now(), &settings), None, "theirs stays");
+    let both = kept(&injected, &["/mutate-pod", "/off"], "", now(), &settings).unwrap();
+    assert_eq!([bundle(&both, 0), bundle(&both, 1)], [json!("dGhlaXJz"), json!("dGhlaXJz")]);
+    let mut bare = fresh();
+    bare["webhooks"][0]["clientConfig"].as_object_mut().unwrap().remove("caBundle");
+    let kept_bare = kept(&bare, &["/mutate-pod"], "", now(), &settings).unwrap();
+    assert_eq!(bundle(&kept_bare, 0), json!(null), "none where there is none");
+}
+
+#[test]
+fn replicas_that_are_given_another_authority_one_after_the_other() {
+    let day = |days: i64| now().checked_add((days * 24).hours()).unwrap();
+    let (old, new) = (authority(now()), authority(day(30)));
+    let settings = settings(&[("WEBHOOK_CERT_WRITER", "given")]);
+    let trusted = |configuration: &Value| {
+        let text = configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
+        String::from_utf8(STANDARD.decode(text).unwrap()).unwrap()
+    };
+    // The first replica has it; `since` of these is long ago, so what is older is dropped and what is younger stays.
+    let first = kept(&fresh(), &["/mutate-pod"], &new, day(31), &settings).unwrap();
+    assert_eq!(trusted(&first), new);
+    let second = kept(&first, &["/mutate-pod"], &old, day(31), &settings).unwrap();
+    assert_eq!(trusted(&second), format!("{old}{new}"), "the second does not take it away");
+    let both = kept(&second, &["/mutate-pod"], &new, day(31), &settings).unwrap();
+    assert_eq!(trusted(&both), new, "and in the end the old one goes");
+}
+
+#[test]
 fn nothing_to_keep_stays_nothing() {
     let (ca, settings) = (authority(now()), settings(&[]));
     let empty = json!({"metadata": {"name": "m"}, "webhooks": []});
@@ -85,7 +129,14 @@ fn a_template_that_is_broken_or_emptied() {
     let (ca, settings) = (authority(now()), settings(&[]));
     let mut broken = fresh();
     broken["metadata"]["annotations"]["template"] = json!("oops");
-    let wanted = Wanted { settings: &settings, is_served: &|_| true, ca_cert: &ca, since: now(), now: now() };
+    let wanted = Wanted {
+        settings: &settings,
+        is_served: &|_| true,
+        ca_cert: Some(&ca),
+        is_staggered: false,
+        since: now(),
+        now: now(),
+    };
     let error = keep(Side::Mutating, &broken, &wanted).unwrap_err().to_string();
     let want =
         "annotation template of MutatingWebhookConfiguration koordinator-mutating-webhook-configuration is";

@@ -329,6 +329,87 @@ async fn a_configuration_is_missing() {
     assert_eq!(cluster.writes(), ["secrets"], "manager#14.2.H7");
 }
 
+/// Files of somebody else, in place of those that were there.
+fn give(replica: &Replica, made: &Artifacts, ca_cert: Option<&str>) -> Vec<String> {
+    let dir = replica.dir.path().join("certs");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("tls.crt"), &made.cert).unwrap();
+    std::fs::write(dir.join("tls.key"), &made.key).unwrap();
+    match ca_cert {
+        Some(ca_cert) => std::fs::write(dir.join("ca.crt"), ca_cert).unwrap(),
+        None => _ = std::fs::remove_file(dir.join("ca.crt")),
+    }
+    names(replica)
+}
+
+fn names(replica: &Replica) -> Vec<String> {
+    let entries = std::fs::read_dir(replica.dir.path().join("certs")).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A pair by its own authority, made some time ago.
+fn made_elsewhere(at: &str) -> Artifacts {
+    let name = "koordinator-webhook-service.koordinator-system.svc";
+    Artifacts::default().renew(name, at.parse().unwrap(), 1).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_of_somebody_else() {
+    let cluster = Cluster::installed();
+    let replica = Replica::new(&cluster, &[("WEBHOOK_CERT_WRITER", "given")]);
+    let error = replica.keeper.sync().await.unwrap_err();
+    assert!(matches!(error, KeepError::Given(_)) && !*replica.keeper.ready().borrow(), "{error}");
+    assert!(cluster.writes().is_empty(), "nothing is made in its place");
+
+    // Days before its end: ours would have been renewed.
+    let first = made_elsewhere("2016-11-21T00:00:00Z");
+    let files = give(&replica, &first, Some(&first.ca_cert));
+    replica.sync().await;
+    assert!(*replica.keeper.ready().borrow());
+    let served = replica.keeper.given().borrow().clone();
+    assert_eq!((&served.cert, &served.key), (&first.cert, &first.key));
+    assert_eq!(cluster.bundle(), first.ca_cert);
+    assert_eq!(cluster.writes(), BOTH, "no Secret");
+    replica.sync().await;
+    assert!(cluster.writes().is_empty());
+
+    // Renewed by another authority: the API server hears of it before it is served.
+    let second = made_elsewhere("2026-11-16T00:00:00Z");
+    give(&replica, &second, Some(&second.ca_cert));
+    let round = replica.keeper.sync();
+    tokio::pin!(round);
+    assert!(tokio::time::timeout(PROPAGATION / 2, &mut round).await.is_err());
+    assert_eq!(replica.keeper.given().borrow().cert, first.cert, "still the old certificate");
+    assert_eq!(cluster.bundle(), format!("{}{}", second.ca_cert, first.ca_cert), "and both are trusted");
+    round.await.unwrap();
+    assert_eq!(replica.keeper.given().borrow().cert, second.cert);
+
+    // A pair that is half written is not taken.
+    std::fs::write(replica.dir.path().join("certs/tls.key"), &first.key).unwrap();
+    assert!(replica.keeper.sync().await.is_err());
+    assert_eq!(replica.keeper.given().borrow().key, second.key);
+    assert_eq!(names(&replica), files, "nothing is written beside them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authority_that_is_told_by_somebody_else() {
+    let cluster = Cluster::installed();
+    let replica = Replica::new(&cluster, &[("WEBHOOK_CERT_WRITER", "given")]);
+    let pair = made_elsewhere("2026-11-16T00:00:00Z");
+    give(&replica, &pair, None);
+    replica.sync().await;
+    let mut injected = cluster.get(MUTATING);
+    injected["webhooks"][0]["clientConfig"]["caBundle"] = json!("dGhlaXJz");
+    cluster.lock().put(MUTATING, injected);
+    cluster.writes();
+    replica.sync().await;
+    assert!(cluster.writes().is_empty());
+    assert_eq!(cluster.bundle(), "theirs");
+}
+
 #[tokio::test(start_paused = true)]
 async fn certificates_in_files() {
     let cluster = Cluster::installed();

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::webhook::certificates::{Artifacts, TLS_CERT, TLS_KEY};
 use crate::webhook::paths::MUTATE_POD;
-use crate::webhook::readiness::Readiness;
+use crate::webhook::readiness::{Readiness, Trust};
 use crate::webhook::{files, pod};
 
 fn desk(profiles: Value, found: Option<Texts>) -> (Desk, Arc<Metrics>, Arc<Mutex<Vec<Complaint>>>) {
@@ -212,17 +212,20 @@ async fn we_ask_ourselves() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let stop = CancellationToken::new();
-    let readiness = Readiness::default();
-    assert!(readiness.get().is_err(), "nothing is kept yet");
     serve_from(place.path(), listener, &stop);
-    let (kept, is_kept) = watch::channel(false);
-    let asking = tokio::spawn(readiness.clone().run(port, place.path().to_owned(), is_kept, stop.clone()));
-    kept.send_replace(true);
-    while readiness.get().is_err() {
-        tokio::task::yield_now().await;
+    for trust in [Trust::Authority(place.path().to_owned()), Trust::Anybody] {
+        let (readiness, asked_enough) = (Readiness::default(), CancellationToken::new());
+        assert!(readiness.get().is_err(), "nothing is kept yet");
+        let (kept, is_kept) = watch::channel(false);
+        let asking = tokio::spawn(readiness.clone().run(port, trust, is_kept, asked_enough.clone()));
+        kept.send_replace(true);
+        while readiness.get().is_err() {
+            tokio::task::yield_now().await;
+        }
+        asked_enough.cancel();
+        asking.await.unwrap();
     }
     stop.cancel();
-    asking.await.unwrap();
 }
 
 #[test]
