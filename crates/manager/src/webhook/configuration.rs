@@ -139,16 +139,18 @@ fn aim(entry: &mut Value, bundle: Option<Value>, settings: &Settings) {
     }
 }
 
-/// While nobody answers, an entry that fails pods must not keep Kubernetes and ourselves from starting.
+/// While nobody answers, an entry that fails pods or nodes must not keep Kubernetes and ourselves from starting.
 ///
-/// Differs: upstream leaves it to the labels of namespaces, which kube-system does not have.
+/// Differs: upstream leaves it to the labels of namespaces, which kube-system does not have; and with nodes that fail,
+/// kubelets cannot report, so that all nodes are given up, ours among them.
 fn spare_the_cluster(entry: &mut Value, own_namespace: &str) {
     let fails = entry.get("failurePolicy").is_none_or(|policy| policy != "Ignore");
-    let rules = entry.get("rules").and_then(Value::as_array).into_iter().flatten();
-    let mut resources = rules.flat_map(|rule| rule["resources"].as_array().into_iter().flatten());
-    let is_about_pods = resources
-        .any(|name| name.as_str().is_some_and(|name| matches!(name.split('/').next(), Some("pods" | "*"))));
-    if !fails || !is_about_pods {
+    if fails && is_about(entry, "nodes") {
+        // Nodes have no namespace to leave out.
+        entry["failurePolicy"] = json!("Ignore");
+        return;
+    }
+    if !fails || !is_about(entry, "pods") {
         return;
     }
     let spared =
@@ -159,6 +161,16 @@ fn spare_the_cluster(entry: &mut Value, own_namespace: &str) {
         Some(expressions) => expressions.push(spared),
         None => selector["matchExpressions"] = json!([spared]),
     }
+}
+
+/// Whether an entry is called for objects of a kind, or for one of their subresources.
+fn is_about(entry: &Value, kind: &str) -> bool {
+    let rules = entry.get("rules").and_then(Value::as_array).into_iter().flatten();
+    let mut resources = rules.flat_map(|rule| rule["resources"].as_array().into_iter().flatten());
+    resources.any(|name| {
+        let first = name.as_str().and_then(|name| name.split('/').next());
+        first.is_some_and(|first| first == kind || first == "*")
+    })
 }
 
 /// What the API server fills in, so that a list that lacks it does not look like a change for ever.

@@ -205,6 +205,28 @@ fn authorities_overlap() {
     assert_eq!(bundle(&back), format!("{old}{new}"), "one from a backup is new in use, however old it is");
 }
 
+/// Kubelets write their nodes all the time; a cluster whose nodes are given up starts nothing, and no manager either.
+#[test]
+fn kubelets_are_never_kept_from_reporting() {
+    let (ca, settings) = (authority(now()), settings(&[]));
+    for (resources, policy) in [
+        (json!(["nodes"]), json!("Fail")),
+        (json!(["nodes/status"]), json!("Fail")),
+        (json!(["nodes"]), json!(null)),
+        (json!(["pods", "*/status"]), json!("Fail")),
+        (json!(["*"]), json!("Fail")),
+    ] {
+        let mut webhook = entry("/mutate-pod");
+        webhook["rules"] = json!([{"resources": resources}]);
+        webhook["failurePolicy"] = policy;
+        let mut configuration = fresh();
+        configuration["webhooks"] = json!([webhook]);
+        let first = kept(&configuration, &["/mutate-pod"], &ca, now(), &settings).unwrap();
+        assert_eq!(first["webhooks"][0]["failurePolicy"], json!("Ignore"), "{resources}");
+        assert_eq!(kept(&first, &["/mutate-pod"], &ca, now(), &settings), None, "{resources}");
+    }
+}
+
 #[test]
 fn the_cluster_starts_while_nobody_answers() {
     let (ca, settings) = (authority(now()), settings(&[]));
@@ -217,7 +239,6 @@ fn the_cluster_starts_while_nobody_answers() {
         ("pods that fail", Some("Fail"), json!(["pods"]), &selector, json!([control_plane, spared])),
         ("failing is the default", None, json!(["pods"]), &none, json!([spared])),
         ("bindings", Some("Fail"), json!(["pods/binding"]), &none, json!([spared])),
-        ("everything", Some("Fail"), json!(["*"]), &none, json!([spared])),
         ("pods that are let through", Some("Ignore"), json!(["pods"]), &selector, json!([control_plane])),
         ("our configuration lies in our namespace", Some("Fail"), json!(["configmaps"]), &none, json!(null)),
     ] {
@@ -232,6 +253,8 @@ fn the_cluster_starts_while_nobody_answers() {
         configuration["webhooks"] = json!([webhook]);
         let first = kept(&configuration, &["/mutate-pod"], &ca, now(), &settings).unwrap();
         assert_eq!(first["webhooks"][0]["namespaceSelector"]["matchExpressions"], want, "{name}");
+        let policy = policy.unwrap_or("Fail");
+        assert_eq!(first["webhooks"][0]["failurePolicy"], json!(policy), "{name}: as it was chosen");
         assert_eq!(first["webhooks"][0]["rules"][0]["scope"], json!("*"), "{name}");
         assert_eq!(kept(&first, &["/mutate-pod"], &ca, now(), &settings), None, "{name}");
     }
