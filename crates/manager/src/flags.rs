@@ -69,7 +69,6 @@ pub struct ProfileOptions {
     pub reconcile_by_default: bool,
     pub reconcile_interval: Duration,
     pub force_update_after: Duration,
-    pub expire_after: Duration,
     pub update_qps: f64,
     pub update_burst: u32,
 }
@@ -284,7 +283,6 @@ impl Reader<'_> {
             reconcile_by_default: self.values.bool("colocation-profile-reconcile-by-default"),
             reconcile_interval: self.duration("colocation-profile-reconcile-interval"),
             force_update_after: self.duration("colocation-profile-force-update-pod-duration"),
-            expire_after: self.duration("colocation-profile-expire-pod-cache-duration"),
             update_qps: self.values.float("colocation-profile-update-pod-qps"),
             update_burst: self.count("colocation-profile-update-pod-qps-burst"),
         }

@@ -247,7 +247,6 @@ mod tests {
                 reconcile_by_default: false,
                 reconcile_interval: Duration::from_secs(30),
                 force_update_after: Duration::from_secs(300),
-                expire_after: Duration::from_secs(600),
                 update_qps: 10.0,
                 update_burst: 100,
             },

@@ -94,12 +94,6 @@ const PROFILES: &[Flag] = &[
         "5m",
         "a pod is changed again after this long",
     ),
-    profile(
-        "colocation-profile-expire-pod-cache-duration",
-        Duration,
-        "10m",
-        "what was done to a pod is remembered this long",
-    ),
     profile("colocation-profile-update-pod-qps", Float, "10", "changes of pods per second over time"),
     profile(
         "colocation-profile-update-pod-qps-burst",
@@ -173,6 +167,12 @@ const UNUSED: &[Flag] = &[
     unused("enable-pprof", Bool, "true", "there is no Go runtime to profile"),
     unused("pprof-addr", Text, ":8090", "there is no Go runtime to profile"),
     unused("disable-no-deepcopy", Bool, "false", "objects are never copied here"),
+    unused(
+        "colocation-profile-expire-pod-cache-duration",
+        Duration,
+        "10m",
+        "what no longer counts is forgotten in every round",
+    ),
 ];
 
 const fn unused(name: &'static str, kind: Kind, default: &'static str, why: &'static str) -> Flag {

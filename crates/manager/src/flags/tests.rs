@@ -52,7 +52,6 @@ fn defaults() {
         reconcile_by_default: false,
         reconcile_interval: seconds(30),
         force_update_after: seconds(300),
-        expire_after: seconds(600),
         update_qps: 10.0,
         update_burst: 100,
     };
