@@ -302,6 +302,15 @@ mod tests {
                 "nothing else can lock out"
             );
         }
-        assert!(update["namespaceSelector"].is_object(), "manager#15.2.P13");
+        let spared = json!({"matchExpressions": [{"key": "control-plane", "operator": "DoesNotExist"}]});
+        let all = [&mutating, &validating].map(|side| side["webhooks"].as_array().unwrap());
+        let about_pods =
+            all.into_iter().flatten().filter(|webhook| webhook["rules"][0]["resources"] == json!(["pods"]));
+        let found: Vec<_> =
+            about_pods.map(|webhook| (&webhook["name"], &webhook["namespaceSelector"])).collect();
+        let names =
+            ["mpod-create", "mpod-update", "vpod"].map(|name| json!(format!("{name}.koordinator.sh")));
+        let want: Vec<_> = names.iter().map(|name| (name, &spared)).collect();
+        assert_eq!(found, want, "manager#15.2.P13");
     }
 }

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Node;
+use koord_api::patch::merge;
+use serde_json::json;
+
 use super::super::Plan;
 use super::super::testing::{TestDevice, Turn, device, turn};
 use super::*;
@@ -76,7 +80,6 @@ fn labels_are_copied_and_never_taken_off() {
         ("manager#10.G1", Some(g1()), vec![], labels(&T4_LABELS)),
         ("manager#10.G7", Some(nvidia), vec![], labels(&vendor)),
         ("manager#10.G9", Some(g1()), vec![(GPU_MODEL, "A100")], labels(&T4_LABELS)),
-        ("manager#10.G11, manager#26.DB-33", Some(g1()), vec![], labels(&T4_LABELS)),
         ("manager#10.G4", None, T4_LABELS.to_vec(), labels(&T4_LABELS)),
         ("manager#10.G8", Some(self::device(vec![gpu(false)], &[])), T4_LABELS.to_vec(), labels(&T4_LABELS)),
     ] {
@@ -85,6 +88,26 @@ fn labels_are_copied_and_never_taken_off() {
         let plan = turn(&[&GpuDeviceResource], &given);
         assert_eq!(plan.prepared.labels, want, "{name}");
         assert_eq!(plan.needs_meta, given.node.labels != want, "{name}");
+    }
+}
+
+#[test]
+fn a_node_without_labels_gets_them() {
+    let status = json!({"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}});
+    let absent = json!({"metadata": {"name": "n1"}, "status": status});
+    let null = json!({"metadata": {"name": "n1", "labels": null}, "status": status});
+    for object in [absent, null] {
+        let node: Node = serde_json::from_value(object.clone()).unwrap();
+        assert_eq!(node.metadata.labels, None);
+        let view = NodeView::of(&node);
+        let given = Turn { node: view.clone(), device: Some(g1()), ..Turn::default() };
+        let plan = turn(&[&GpuDeviceResource], &given);
+        assert!(plan.needs_meta, "manager#10.G11");
+        for patch in [plan.prepared.meta_patch(&view), plan.prepared.patch(&view)] {
+            let patched = merge::apply(object.clone(), patch.to_string().as_bytes()).unwrap();
+            let want = json!(labels(&T4_LABELS));
+            assert_eq!(patched["metadata"]["labels"], want, "manager#10.G11, manager#26.DB-33");
+        }
     }
 }
 

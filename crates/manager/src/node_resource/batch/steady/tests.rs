@@ -8,6 +8,7 @@ use crate::node_resource::fixture::{World, batch};
 use crate::node_resource::plugin::NodeMemory;
 
 mod day;
+mod examples;
 
 /// Half an hour.
 const WINDOW: i64 = 1800;
