@@ -14,12 +14,12 @@ use koord_kit::write::{Part, Place, WriteError, send_merge_patch, send_steps, up
 
 use super::{Controller, Failure, Feeds, Ground, Key, Next, key_of, node_key, read_fresh};
 use crate::flags::Options;
-use crate::metrics::Outcomes;
-use crate::node_resource::batch::zones;
+use crate::metrics::ManagerMetrics;
+use crate::node_resource::batch::{BatchResource, zones};
 use crate::node_resource::news::OwnWrite;
 use crate::node_resource::plan::prepare;
 use crate::node_resource::view::{MetricEntry, TopologyView};
-use crate::node_resource::{NodeMemory, NodeView, PLUGINS, Plan, Plugin, plan};
+use crate::node_resource::{NodeMemory, NodeView, PLUGINS, Plan, Plugin, Stage, plan};
 
 mod snapshot;
 
@@ -42,9 +42,12 @@ impl NodeResources {
         let writer = Writer {
             client: ground.client.clone(),
             plugins: chosen_plugins(&ground.options),
-            outcomes: ground.metrics.node_resource_reconcile.clone(),
+            metrics: ground.metrics.clone(),
             memories: ground.memories.clone(),
         };
+        for plugin in writer.plugins.iter().filter(|plugin| plugin.sets_up()) {
+            writer.metrics.count_plugin(plugin.name(), true, Stage::Setup.as_str());
+        }
         NodeResources { ground: ground.clone(), writer }
     }
 
@@ -77,7 +80,7 @@ impl NodeResources {
 struct Writer {
     client: kube::Client,
     plugins: Vec<&'static dyn Plugin>,
-    outcomes: Outcomes,
+    metrics: ManagerMetrics,
     memories: Memories,
 }
 
@@ -95,6 +98,7 @@ impl Writer {
             Some(topology) if plan.zones.is_needed => self.write_zones(topology, plan, memory).await,
             _ => Ok(()),
         };
+        self.count_zones(zones.is_ok());
         let node = if plan.needs_status {
             // The labels and annotations travel with it.
             self.write_status(node, view, plan, memory).await
@@ -104,6 +108,14 @@ impl Writer {
             Ok(())
         };
         zones.and(node)
+    }
+
+    /// Zones are a step of their plugin, whether or not there was something to write.
+    fn count_zones(&self, is_good: bool) {
+        let batch = BatchResource.name();
+        if self.plugins.iter().any(|plugin| plugin.name() == batch) {
+            self.metrics.count_plugin(batch, is_good, Stage::PreUpdate.as_str());
+        }
     }
 
     /// One request where nobody came in between, which says only what moved; else what is there now is read and replaced.
@@ -128,7 +140,7 @@ impl Writer {
             }
             other => other.map(drop),
         };
-        self.outcomes.of("updateNodeResourceTopology", gone_is_done(written))?;
+        self.metrics.node_resource_reconcile.of("updateNodeResourceTopology", gone_is_done(written))?;
         memory.zones_synced = Some(Timestamp::now());
         Ok(())
     }
@@ -189,10 +201,10 @@ impl Writer {
     ) -> Result<(), Failure> {
         match written {
             Err(error) if error.is_not_found() => {
-                self.outcomes.count(false, gone);
+                self.metrics.node_resource_reconcile.count(false, gone);
                 Ok(())
             }
-            other => self.outcomes.of(reason, other.map_err(Failure::from)),
+            other => self.metrics.node_resource_reconcile.of(reason, other.map_err(Failure::from)),
         }
     }
 }

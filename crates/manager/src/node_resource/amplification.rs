@@ -39,8 +39,8 @@ impl Plugin for ResourceAmplification {
         Ok(())
     }
 
-    fn needs_meta(&self, old: &NodeView, new: &NodeView) -> bool {
-        old.annotations.get(KEY) != new.annotations.get(KEY)
+    fn needs_meta(&self, old: &NodeView, new: &NodeView) -> Option<bool> {
+        Some(old.annotations.get(KEY) != new.annotations.get(KEY))
     }
 }
 

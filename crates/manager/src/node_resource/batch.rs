@@ -67,8 +67,8 @@ impl Plugin for BatchResource {
         Ok(())
     }
 
-    fn needs_status(&self, threshold: f64, old: &NodeView, new: &NodeView) -> bool {
-        any_moved(&NAMES, threshold, old, new)
+    fn needs_status(&self, threshold: f64, old: &NodeView, new: &NodeView) -> Option<bool> {
+        Some(any_moved(&NAMES, threshold, old, new))
     }
 }
 

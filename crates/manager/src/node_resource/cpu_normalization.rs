@@ -37,8 +37,8 @@ impl Plugin for CpuNormalization {
         Ok(())
     }
 
-    fn needs_meta(&self, old: &NodeView, new: &NodeView) -> bool {
-        differs(&old.annotations, &new.annotations)
+    fn needs_meta(&self, old: &NodeView, new: &NodeView) -> Option<bool> {
+        Some(differs(&old.annotations, &new.annotations))
     }
 }
 

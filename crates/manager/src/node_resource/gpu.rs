@@ -90,12 +90,12 @@ impl Plugin for GpuDeviceResource {
         Ok(())
     }
 
-    fn needs_status(&self, threshold: f64, old: &NodeView, new: &NodeView) -> bool {
-        any_moved(&RESOURCES, threshold, old, new)
+    fn needs_status(&self, threshold: f64, old: &NodeView, new: &NodeView) -> Option<bool> {
+        Some(any_moved(&RESOURCES, threshold, old, new))
     }
 
-    fn needs_meta(&self, old: &NodeView, new: &NodeView) -> bool {
-        LABELS.into_iter().any(|(key, _)| old.labels.get(key) != new.labels.get(key))
+    fn needs_meta(&self, old: &NodeView, new: &NodeView) -> Option<bool> {
+        Some(LABELS.into_iter().any(|(key, _)| old.labels.get(key) != new.labels.get(key)))
     }
 }
 

@@ -46,8 +46,13 @@ impl Plugin for MidResource {
         Ok(())
     }
 
-    fn needs_status(&self, threshold: f64, old: &NodeView, new: &NodeView) -> bool {
-        any_moved(&NAMES, threshold, old, new)
+    fn needs_status(&self, threshold: f64, old: &NodeView, new: &NodeView) -> Option<bool> {
+        Some(any_moved(&NAMES, threshold, old, new))
+    }
+
+    /// Reports are all it goes by, and others follow them.
+    fn sets_up(&self) -> bool {
+        false
     }
 }
 

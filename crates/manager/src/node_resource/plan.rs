@@ -48,18 +48,28 @@ pub struct Run {
 /// Named as in `slo_controller_node_resource_run_plugin_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
+    /// Once, before all others.
+    Setup,
     Calculate,
     Reset,
+    /// What is written before the node: NUMA zones.
+    PreUpdate,
     Prepare,
+    StatusCheck,
+    MetaCheck,
 }
 
 impl Stage {
     /// The label value.
     pub fn as_str(self) -> &'static str {
         match self {
+            Stage::Setup => "Setup",
             Stage::Calculate => "ResourceCalculate",
             Stage::Reset => "ResourceReset",
+            Stage::PreUpdate => "NodePreUpdate",
             Stage::Prepare => "NodePrepare",
+            Stage::StatusCheck => "NodeStatusCheck",
+            Stage::MetaCheck => "NodeStatusCheckMeta",
         }
     }
 }
@@ -71,13 +81,35 @@ pub fn plan(plugins: &[&dyn Plugin], input: &Input<'_>, memory: &mut NodeMemory)
     let mut prepared = input.node.clone();
     runs.extend(prepare(plugins, &mut prepared, &resource));
     let is_reported = prepared.capacity.is_some() && prepared.allocatable.is_some();
+    // Nobody is asked about a node that is not written.
+    let checked = if is_reported { plugins } else { &[] };
     let threshold = input.settings.diff_threshold;
-    let moved = || plugins.iter().any(|plugin| plugin.needs_status(threshold, input.node, &prepared));
+    let moved = |plugin: &dyn Plugin| plugin.needs_status(threshold, input.node, &prepared);
+    let has_moved = any_needs(checked, Stage::StatusCheck, moved, &mut runs);
+    let marked = |plugin: &dyn Plugin| plugin.needs_meta(input.node, &prepared);
+    let needs_meta = any_needs(checked, Stage::MetaCheck, marked, &mut runs);
     let is_due = is_due(memory.node_synced, input.now, input.settings.refresh_after);
-    let needs_status = is_reported && (is_due || moved());
-    let needs_meta = is_reported && plugins.iter().any(|plugin| plugin.needs_meta(input.node, &prepared));
+    let needs_status = is_reported && (is_due || has_moved);
     let zones = plan_zones(input, &resource, memory);
     Plan { resource, prepared, needs_status, needs_meta, zones, runs, again_at: again_at(input) }
+}
+
+/// Asks one plugin after the other until one says yes.
+fn any_needs(
+    plugins: &[&dyn Plugin],
+    stage: Stage,
+    needs: impl Fn(&dyn Plugin) -> Option<bool>,
+    runs: &mut Vec<Run>,
+) -> bool {
+    for plugin in plugins {
+        if let Some(is_needed) = needs(*plugin) {
+            runs.push(Run { plugin: plugin.name(), stage, error: None });
+            if is_needed {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// Differs: the time of the last write counts, and zones that are due get the exact amounts; upstream notes the time

@@ -67,14 +67,19 @@ pub trait Plugin: Sync {
     /// Lays over the node what all plugins worked out, as far as it is this plugin's. Doing it twice changes nothing.
     fn prepare(&self, node: &mut NodeView, resource: &NodeResource) -> Result<(), PluginError>;
 
-    /// Whether its resources moved by more than a fraction of `threshold`.
-    fn needs_status(&self, _threshold: f64, _old: &NodeView, _new: &NodeView) -> bool {
-        false
+    /// Whether its resources moved by more than a fraction of `threshold`; none if it has none.
+    fn needs_status(&self, _threshold: f64, _old: &NodeView, _new: &NodeView) -> Option<bool> {
+        None
     }
 
-    /// Whether its labels or annotations changed enough to be written for their own sake.
-    fn needs_meta(&self, _old: &NodeView, _new: &NodeView) -> bool {
-        false
+    /// Whether its labels or annotations changed enough to be written for their own sake; none if it has none.
+    fn needs_meta(&self, _old: &NodeView, _new: &NodeView) -> Option<bool> {
+        None
+    }
+
+    /// Whether it follows objects or configuration of its own, and so has something to set up.
+    fn sets_up(&self) -> bool {
+        true
     }
 }
 

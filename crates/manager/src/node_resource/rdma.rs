@@ -41,8 +41,8 @@ impl Plugin for RdmaDeviceResource {
         Ok(())
     }
 
-    fn needs_status(&self, threshold: f64, old: &NodeView, new: &NodeView) -> bool {
-        any_moved(&[RDMA], threshold, old, new)
+    fn needs_status(&self, threshold: f64, old: &NodeView, new: &NodeView) -> Option<bool> {
+        Some(any_moved(&[RDMA], threshold, old, new))
     }
 }
 

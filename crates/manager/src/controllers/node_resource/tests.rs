@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::fake::{FakeApi, Seen, refused};
-use crate::metrics::ManagerMetrics;
 use crate::node_resource::fixture::World;
 
 struct Bench {
@@ -27,7 +26,7 @@ impl Bench {
         let writer = Writer {
             client: api.client(script),
             plugins: PLUGINS.to_vec(),
-            outcomes: ManagerMetrics::new(&Metrics::bare(), &internal).node_resource_reconcile,
+            metrics: ManagerMetrics::new(&Metrics::bare(), &internal),
             memories: Memories::default(),
         };
         Bench { api, internal, writer, world, memory: NodeMemory::default() }
@@ -43,8 +42,11 @@ impl Bench {
     }
 
     fn counted(&self, line: &str) -> bool {
-        let page = self.internal.render(Format::Prometheus);
-        page.lines().any(|found| found == format!("slo_controller_node_resource_reconcile_count{line}"))
+        self.shows(&format!("slo_controller_node_resource_reconcile_count{line}"))
+    }
+
+    fn shows(&self, line: &str) -> bool {
+        self.internal.render(Format::Prometheus).lines().any(|found| found == line)
     }
 }
 
@@ -76,6 +78,38 @@ async fn one_request_writes_status_and_notes() {
     bench.turn().await.unwrap();
     assert_eq!(bench.api.lines(), Vec::<String>::new(), "manager#26.DB-31 equal is not sent, even when due");
     assert!(bench.memory.node_synced.is_some());
+}
+
+#[tokio::test]
+async fn the_first_turn_after_a_start_sends_only_what_differs() {
+    // A node and its zones as an earlier process has left them, and nothing has moved since.
+    let mut world = World::n1_zones();
+    let plan = world.plan();
+    world.node["status"]["capacity"] = serde_json::to_value(plan.prepared.capacity).unwrap();
+    world.node["status"]["allocatable"] = serde_json::to_value(plan.prepared.allocatable).unwrap();
+    world.node["metadata"]["annotations"] = serde_json::to_value(plan.prepared.annotations).unwrap();
+    let mut zones = world.parts().topology.unwrap().zones;
+    zones::apply(&mut zones, &plan.resource, zones::Closeness::Exact);
+    world.topology.as_mut().unwrap()["zones"] = serde_json::to_value(&zones).unwrap();
+    let is_due = |bench: &Bench| bench.world.plan_with(&mut bench.memory.clone()).needs_status;
+    let mut bench = Bench::new(world.clone(), echo);
+    assert!(is_due(&bench), "manager#5.4.D13");
+    bench.turn().await.unwrap();
+    assert_eq!(
+        bench.api.lines(),
+        Vec::<String>::new(),
+        "manager#5.4.D13: upstream sends 2, both equal; ours 0"
+    );
+    bench.memory.node_synced = Some(bench.world.now);
+    assert!(!is_due(&bench), "manager#5.4.D13: the second time");
+    bench.turn().await.unwrap();
+    assert_eq!(bench.api.lines(), Vec::<String>::new(), "manager#5.4.D13: the second time");
+    // Ten more are no reason to write later on, but after a start they are set right: one write for each object.
+    world.usage("web", "koord-prod", "6010m", "40Gi");
+    let mut bench = Bench::new(world, echo);
+    bench.turn().await.unwrap();
+    assert_eq!(bench.api.lines().len(), 2, "manager#5.4.D13: the node and its topology");
+    assert!(bench.memory.node_synced.is_some() && bench.memory.zones_synced.is_some());
 }
 
 #[tokio::test]
@@ -194,6 +228,16 @@ async fn failures_are_told_and_the_rest_is_done() {
     assert!(bench.turn().await.is_err());
     assert!(bench.api.lines().iter().any(|line| line.contains("nodes/n1/status")), "the node is written");
     assert!(bench.memory.node_synced.is_some() && bench.memory.zones_synced.is_none());
+    let step = |status: &str| {
+        format!(
+            "slo_controller_node_resource_run_plugin_status{{plugin=\"BatchResource\",status=\"{status}\",\
+             reason=\"NodePreUpdate\"}} 1"
+        )
+    };
+    assert!(bench.shows(&step("failed")), "manager 5.3");
+    let mut plain = Bench::new(World::n1(), echo);
+    plain.turn().await.unwrap();
+    assert!(plain.shows(&step("succeeded")), "also where nothing had to be written");
     let mut gone = Bench::new(World::n1_zones(), |_| refused(404, "gone"));
     gone.turn().await.unwrap();
     assert!(gone.counted(r#"{status="failed",reason="updateNodeNotFound"} 1"#));

@@ -56,9 +56,36 @@ fn small_changes_wait() {
     assert!(world.plan_with(&mut memory).needs_status, "manager#5.4.D6");
     let (world, mut memory) = written();
     memory.node_synced = None;
-    assert!(world.plan_with(&mut memory).needs_status, "manager#5.4.D13");
+    // How many requests this comes to is counted where they are sent: `controllers::node_resource`.
+    assert!(world.plan_with(&mut memory).needs_status, "manager#5.4.D13 it is due");
     memory.node_synced = Some(world.now);
-    assert!(!world.plan_with(&mut memory).needs_status, "manager#5.4.D13");
+    assert!(!world.plan_with(&mut memory).needs_status, "manager#5.4.D13 the second time it is not");
+}
+
+/// The plugins that were asked at a stage, in order.
+fn asked(plan: &Plan, stage: Stage) -> Vec<&'static str> {
+    plan.runs.iter().filter(|run| run.stage == stage).map(|run| run.plugin).collect()
+}
+
+#[test]
+fn plugins_are_asked_until_one_says_yes() {
+    let (mut world, mut memory) = written();
+    let plan = world.plan_with(&mut memory);
+    let [mid, batch, gpu, rdma] = ["MidResource", "BatchResource", "GPUDeviceResource", "RDMADeviceResource"];
+    let [ratio, amplification] = ["CPUNormalization", "ResourceAmplification"];
+    assert_eq!(asked(&plan, Stage::StatusCheck), [mid, batch, gpu, rdma], "manager 5.3");
+    assert_eq!(asked(&plan, Stage::MetaCheck), [ratio], "manager 5.3: the ratio is not written yet");
+    world.usage("web", "koord-prod", "10", "40Gi");
+    world.node["metadata"]["annotations"] = json!(plan.prepared.annotations);
+    let plan = world.plan_with(&mut memory);
+    assert_eq!(asked(&plan, Stage::StatusCheck), [mid, batch]);
+    assert_eq!(asked(&plan, Stage::MetaCheck), [ratio, amplification, gpu]);
+    world.node["status"]["capacity"] = json!(null);
+    let plan = world.plan_with(&mut memory);
+    assert!(asked(&plan, Stage::StatusCheck).is_empty() && asked(&plan, Stage::MetaCheck).is_empty());
+    let sets_up: Vec<_> =
+        PLUGINS.iter().filter(|plugin| plugin.sets_up()).map(|plugin| plugin.name()).collect();
+    assert_eq!(sets_up, [ratio, amplification, batch, gpu, rdma], "manager 5.3");
 }
 
 #[test]
