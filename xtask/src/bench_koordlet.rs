@@ -62,6 +62,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return crate::bench_kit::run_optimised("koordlet", &words);
     }
     let is_wanted = |part: &str| options.part.as_deref().is_none_or(|only| only == part);
+    if is_wanted("cost") {
+        crate::setup::strace()?;
+    }
     let day = build_all()?;
     let mut report = Report::default();
     if is_wanted("cost") {
@@ -142,10 +145,7 @@ impl Case<'_> {
     }
 
     fn calls(&self, report: &mut Report, agent: &Agent, world: &World) -> Result<()> {
-        let Some(calls) = trace::watch(agent.pid(), TRACED)? else {
-            say("opens and writes are not counted: there is no strace");
-            return Ok(());
-        };
+        let calls = trace::watch(agent.pid(), &world.cgroup_dir(), TRACED)?;
         let sampled = world.is_sampled(&calls.opened);
         let text =
             format!("{sampled} opens of sampled files in {TRACED:?} (others: {})", calls.others(sampled));

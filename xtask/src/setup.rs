@@ -68,6 +68,7 @@ const NEEDS: &[Need] = &[
         reason: "traffic control in that machine",
         install: &[APT_UPDATE, &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "iptables"]],
     },
+    STRACE,
     Need {
         probe: &["strip", "--version"],
         reason: "making programs small that go into that machine",
@@ -75,9 +76,24 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// Installs what is missing.
+const STRACE: Need = Need {
+    probe: &["strace", "--version"],
+    reason: "counting what koordlet opens and writes",
+    install: &[APT_UPDATE, &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "strace"]],
+};
+
+/// Installs what is missing for the tests.
 pub(crate) fn run() -> Result<()> {
-    for need in NEEDS {
+    install(NEEDS)
+}
+
+/// Installs what is missing for watching a process.
+pub(crate) fn strace() -> Result<()> {
+    install(&[STRACE])
+}
+
+fn install(needs: &[Need]) -> Result<()> {
+    for need in needs {
         let name = need.probe[0..need.probe.len() - 1].join(" ");
         if is_there(need.probe) {
             say(&format!("found {name}"));

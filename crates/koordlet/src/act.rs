@@ -9,6 +9,7 @@ mod burst;
 mod core_sched;
 mod evict;
 mod files;
+mod leave;
 mod memory_qos;
 mod reconcile;
 mod resctrl;
@@ -22,6 +23,7 @@ mod usage;
 mod tests;
 
 pub use evict::{EvictOrder, Evictor};
+pub use leave::Leftovers;
 pub use suppress::Today;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -198,7 +200,7 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
         "SystemConfigReconcile",
         &["SystemConfig"],
         qos.reconcile_interval,
-        Box::new(system_config::SystemConfig),
+        Box::<system_config::SystemConfig>::default(),
     );
     add("TerwayQoS", &["TerwayQoS"], setting.hooks.reconcile_interval, Box::<terway::Terway>::default());
     add(
@@ -221,16 +223,6 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
 
 fn host_programs(root: &Root, is_host_mode: bool) -> Box<tc::Host> {
     Box::new(tc::Host { mounts: (!is_host_mode).then(|| root.proc.join("1/ns/mnt")) })
-}
-
-/// Takes away what an earlier run made of traffic control.
-pub fn give_traffic_back(root: &Root, is_host_mode: bool) {
-    tc::give_back(root, host_programs(root, is_host_mode));
-}
-
-/// Takes the cookies of core scheduling away from all processes of pods, and says from how many.
-pub fn give_cookies_back(cgroups: &Cgroups) -> usize {
-    core_sched::give_back(cgroups)
 }
 
 impl Act {

@@ -10,7 +10,7 @@ mod undo;
 mod tests;
 
 pub use place::dir_of;
-pub use undo::Undo;
+pub use undo::{Change, Undo};
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -97,8 +97,14 @@ impl Applier {
         let undo = Arc::new(Mutex::new(undo));
         let (log, ledger) = (auditor.clone(), undo.clone());
         let audit = Box::new(move |attempt: &Attempt<'_>| tell(attempt, &log, &metrics, &ledger));
+        let notebook = undo.clone();
+        let notes = Box::new(move |update: &Update, before: &str| {
+            if let Some(cause) = &update.cause {
+                lock(&notebook).note(update, before, cause.reason);
+            }
+        });
         Applier {
-            executor: Executor::new(root.clone(), cgroups.clone(), force_after, audit),
+            executor: Executor::new(root.clone(), cgroups.clone(), force_after, audit).noting(notes),
             cgroups,
             resctrl: Resctrl::new(root),
             auditor,
@@ -191,15 +197,20 @@ impl Applier {
         if updates.is_empty() {
             return Report::default();
         }
-        let mut report = Report::default();
         let outcomes = self.executor.apply(now, caching, updates);
         self.note_known(caching, updates, &outcomes);
-        for (outcome, update) in outcomes.into_iter().zip(updates) {
+        self.take_in(updates, &outcomes)
+    }
+
+    /// Counts what became of updates, and tells what is new about failures.
+    fn take_in(&mut self, updates: &[Update], outcomes: &[Outcome]) -> Report {
+        let mut report = Report::default();
+        for (outcome, update) in outcomes.iter().zip(updates) {
             match outcome {
                 Outcome::Written => report.written += 1,
                 Outcome::Failed(error) => {
                     report.failed += 1;
-                    self.complain(update, &error);
+                    self.complain(update, error);
                     continue;
                 }
                 Outcome::Known | Outcome::Unchanged | Outcome::Superseded | Outcome::Ignored(_) => {}
@@ -282,12 +293,18 @@ impl Applier {
         }
     }
 
-    /// Gives back what we changed, as far as it still stands. `is_meant` picks by the reason of the change.
-    pub fn give_back(&mut self, now: Instant, is_meant: impl Fn(&str) -> bool) -> Report {
-        let version = self.cgroups.version();
-        let updates = lock(&self.undo).updates(version, &is_meant);
-        let report = self.carry_out(now, Caching::Look, &updates);
-        lock(&self.undo).forget(&is_meant);
+    /// Gives back those of our changes that are meant, whatever was written to the files since. Those that fail are
+    /// remembered for another try; those of groups that are gone are not.
+    pub fn give_back(&mut self, now: Instant, is_meant: impl Fn(&Change<'_>) -> bool) -> Report {
+        let (keys, updates) = lock(&self.undo).updates(self.cgroups.version(), &is_meant);
+        if updates.is_empty() {
+            return Report::default();
+        }
+        let outcomes = self.executor.apply(now, Caching::Look, &updates);
+        let report = self.take_in(&updates, &outcomes);
+        let is_done = |outcome: &Outcome| !matches!(outcome, Outcome::Failed(_));
+        let done = keys.into_iter().zip(&outcomes).filter(|(_, outcome)| is_done(outcome));
+        lock(&self.undo).forget(done.map(|(key, _)| key));
         report
     }
 
@@ -358,7 +375,7 @@ fn tell(attempt: &Attempt<'_>, auditor: &Auditor, metrics: &KoordletMetrics, und
         return;
     }
     let Some(cause) = &attempt.update.cause else { return };
-    lock(undo).note(attempt.update, attempt.before, cause.reason);
+    lock(undo).written(attempt.update);
     let level = if cause.reason == Cause::CpuSuppress.reason() { 1 } else { 3 };
     if !auditor.is_kept(level) {
         return;

@@ -76,6 +76,7 @@ pub struct KubeletOptions {
     /// Certificate and key to show in place of the API client's credentials.
     pub client_files: Option<(PathBuf, PathBuf)>,
     pub is_config_queried: bool,
+    /// Differs: threads are looked up when a pod with its own share of caches needs them, so this changes nothing.
     pub has_task_ids: bool,
 }
 

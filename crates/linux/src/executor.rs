@@ -160,12 +160,17 @@ impl Attempt<'_> {
 /// Hears of every write.
 pub type Audit = Box<dyn FnMut(&Attempt<'_>) + Send>;
 
+/// Hears what a file holds while it still does: right before every write to it. [`INHERITED`] for a set that is the
+/// parent's.
+pub type Notes = Box<dyn FnMut(&Update, &str) + Send>;
+
 /// The one writer of a node.
 pub struct Executor {
     root: Root,
     cgroups: Arc<Cgroups>,
     cache: Cache,
     audit: Audit,
+    notes: Notes,
 }
 
 /// An update on its way through a batch.
@@ -181,7 +186,13 @@ struct Job {
 impl Executor {
     /// `force_after` is how long a written value is trusted: `--resource-force-update-seconds`.
     pub fn new(root: Root, cgroups: Arc<Cgroups>, force_after: Duration, audit: Audit) -> Executor {
-        Executor { root, cgroups, cache: Cache::new(force_after), audit }
+        Executor { root, cgroups, cache: Cache::new(force_after), audit, notes: Box::new(|_, _| {}) }
+    }
+
+    /// Has somebody take notes who must know what a file held even when we are killed in the middle of a write.
+    pub fn noting(mut self, notes: Notes) -> Executor {
+        self.notes = notes;
+        self
     }
 
     pub fn cgroups(&self) -> &Cgroups {
@@ -323,6 +334,7 @@ impl Executor {
     }
 
     fn write(&mut self, update: &Update, path: &Path, before: &str, value: &str) -> Result<(), Error> {
+        (self.notes)(update, before);
         let start = Instant::now();
         // Truncation matters only where a plain file stands in for the kernel's; nothing is ever created.
         let opened = OpenOptions::new().write(true).truncate(true).open(path);

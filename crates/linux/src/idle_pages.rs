@@ -53,6 +53,8 @@ fn bad_row(line: &[u8]) -> Malformed {
 pub struct Kidled {
     scan_period: PathBuf,
     use_hierarchy: PathBuf,
+    /// What they held before us, for whoever comes after a kill.
+    kept: PathBuf,
 }
 
 /// What the switches held, to be put back.
@@ -69,22 +71,52 @@ impl Kidled {
         let kidled = Kidled {
             scan_period: dir.join("scan_period_in_seconds"),
             use_hierarchy: dir.join("use_hierarchy"),
+            kept: root.var_run.join("koordlet").join("kidled-before"),
         };
         (kidled.scan_period.exists() && kidled.use_hierarchy.exists()).then_some(kidled)
     }
 
-    /// Starts a scan every 5 s over whole hierarchies; gives what was there before.
+    /// Starts a scan every 5 s over whole hierarchies; gives what was there before, also before a run that was killed.
     pub fn enable(&self) -> Result<KidledState, Error> {
-        let before = KidledState {
-            scan_period: crate::text::read(&self.scan_period)?,
-            use_hierarchy: crate::text::read(&self.use_hierarchy)?,
+        let before = match self.kept() {
+            Some(before) => before,
+            None => self.keep()?,
         };
         self.write("5", "1")?;
         Ok(before)
     }
 
     pub fn restore(&self, before: &KidledState) -> Result<(), Error> {
-        self.write(before.scan_period.trim(), before.use_hierarchy.trim())
+        self.write(&before.scan_period, &before.use_hierarchy)?;
+        // Found again, it makes the next run put the same values back.
+        let _ = fs::remove_file(&self.kept);
+        Ok(())
+    }
+
+    /// Puts back what a run left that was killed. Nothing to do where none was.
+    pub fn give_back(root: &Root) -> Result<(), Error> {
+        let Some(kidled) = Kidled::find(root) else { return Ok(()) };
+        kidled.kept().map_or(Ok(()), |before| kidled.restore(&before))
+    }
+
+    fn kept(&self) -> Option<KidledState> {
+        let text = crate::text::read(&self.kept).ok()?;
+        let (scan_period, use_hierarchy) = text.trim().split_once(' ')?;
+        Some(KidledState { scan_period: scan_period.to_owned(), use_hierarchy: use_hierarchy.to_owned() })
+    }
+
+    /// Reads the switches and writes down what they hold, whole or not at all.
+    fn keep(&self) -> Result<KidledState, Error> {
+        let read = |path: &PathBuf| crate::text::read(path).map(|text| text.trim().to_owned());
+        let before =
+            KidledState { scan_period: read(&self.scan_period)?, use_hierarchy: read(&self.use_hierarchy)? };
+        let text = format!("{} {}", before.scan_period, before.use_hierarchy);
+        let fresh = self.kept.with_extension("new");
+        let made = self.kept.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| fs::write(&fresh, &text))
+            .and_then(|()| fs::rename(&fresh, &self.kept))
+            .map_err(|source| Error::write(&self.kept, &text, source))?;
+        Ok(before)
     }
 
     fn write(&self, scan_period: &str, use_hierarchy: &str) -> Result<(), Error> {
@@ -148,5 +180,16 @@ mod tests {
         assert_eq!(held(), ["5", "1"]);
         kidled.restore(&before).unwrap();
         assert_eq!(held(), ["0", "0"]);
+        // Killed while it was on, it is put back all the same: at the end of the next run, or without one.
+        kidled.enable().unwrap();
+        let before = Kidled::find(&root).unwrap().enable().unwrap();
+        kidled.restore(&before).unwrap();
+        assert_eq!(held(), ["0", "0"]);
+        kidled.enable().unwrap();
+        Kidled::give_back(&root).unwrap();
+        assert_eq!(held(), ["0", "0"]);
+        fs::write(dir.join("use_hierarchy"), "1").unwrap();
+        Kidled::give_back(&root).unwrap();
+        assert_eq!(held(), ["0", "1"], "once is enough");
     }
 }

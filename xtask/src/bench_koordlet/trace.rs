@@ -1,12 +1,12 @@
 //! Which files a process opens and writes, seen by `strace`.
 
 use std::collections::HashMap;
-use std::io;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
@@ -24,29 +24,51 @@ impl Calls {
     }
 }
 
-/// None where there is no strace.
-pub(super) fn watch(pid: u32, time: Duration) -> Result<Option<Calls>> {
+/// Values of files by their paths, as far as these are texts.
+type Held = HashMap<String, String>;
+
+/// Watches a process that writes below this directory.
+pub(super) fn watch(pid: u32, dir: &Path, time: Duration) -> Result<Calls> {
     let log = tempfile::NamedTempFile::new()?;
-    let started = Command::new("strace")
+    let mut held = Held::new();
+    read_all(dir, &mut held);
+    let mut strace = Command::new("strace")
         .args(["-f", "-q", "-y", "-s", "200", "-e", "trace=open,openat,openat2,write,pwrite64", "-o"])
         .arg(log.path())
         .args(["-p", &pid.to_string()])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
-        .spawn();
-    let mut strace = match started {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        started => started.context("cannot start strace")?,
-    };
+        .spawn()
+        .context("cannot start strace")?;
     std::thread::sleep(time);
+    let ended = strace.try_wait()?;
+    ensure!(ended.is_none(), "strace ended early: it may not look at other processes here");
     strace.kill()?;
     strace.wait()?;
-    Ok(Some(count(&std::fs::read_to_string(log.path())?)))
+    Ok(count(&fs::read_to_string(log.path())?, held))
 }
 
-fn count(log: &str) -> Calls {
+/// What files held before anything was seen, so that the first write of the same is one too many already.
+fn read_all(dir: &Path, into: &mut Held) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => read_all(&path, into),
+            // Those that cannot be read are only written, and what they hold is not known.
+            Ok(kind) if kind.is_file() => {
+                if let (Some(name), Ok(text)) = (path.to_str(), fs::read_to_string(&path)) {
+                    // Quotas are written without the period that stands beside them.
+                    let quota = text.split_whitespace().next().filter(|_| name.ends_with("/cpu.max"));
+                    into.insert(name.to_owned(), quota.unwrap_or(text.trim()).to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn count(log: &str, mut held: Held) -> Calls {
     let mut calls = Calls::default();
-    let mut held: HashMap<&str, &str> = HashMap::new();
     // A line is `PID call(arguments) = result`.
     for line in log.lines().filter_map(|line| line.split_once(' ')).map(|(_, call)| call.trim_start()) {
         if line.starts_with("open") {
@@ -59,9 +81,11 @@ fn count(log: &str) -> Calls {
         // The file stands as `3</path/of/it>`, the value as a quoted text.
         let parts = arguments.split_once('<').and_then(|(_, rest)| rest.split_once(">, "));
         let Some((path, value)) = parts.filter(|(path, _)| path.contains("/cgroup/")) else { continue };
-        let value = value.rsplit_once(',').map_or(value, |(value, _)| value);
+        // A newline at the end is spelt as in C.
+        let value = value.split('"').nth(1).unwrap_or(value).trim_end_matches("\\n").trim().to_owned();
         calls.writes += 1;
-        calls.repeated += usize::from(held.insert(path, value) == Some(value));
+        let before = held.insert(path.to_owned(), value.clone());
+        calls.repeated += usize::from(before == Some(value));
     }
     calls
 }
@@ -78,6 +102,8 @@ mod tests {
                    8  write(6</tmp/x/sys/fs/cgroup/cpu.max>, \"50000\", 5) = 5\n\
                    8  write(1</dev/null>, \"50000\", 5) = 5\n";
         let opened = vec![PathBuf::from("/tmp/x/sys/fs/cgroup/a")];
-        assert_eq!(count(log), Calls { opened, writes: 3, repeated: 1 });
+        assert_eq!(count(log, Held::new()), Calls { opened: opened.clone(), writes: 3, repeated: 1 });
+        let held = Held::from([("/tmp/x/sys/fs/cgroup/cpu.max".to_owned(), "max".to_owned())]);
+        assert_eq!(count(log, held), Calls { opened, writes: 3, repeated: 2 });
     }
 }

@@ -109,13 +109,16 @@ impl World {
         opened.iter().filter(|path| self.sampled.contains(&of_tree(path))).count()
     }
 
+    /// Where koordlet finds the groups.
+    pub(super) fn cgroup_dir(&self) -> PathBuf {
+        self.group.as_ref().map_or_else(|| self.dir().join("sys/fs/cgroup"), |group| group.real.clone())
+    }
+
     /// How koordlet is pointed at the node. Nothing else is said.
     pub(super) fn flags(&self) -> Vec<String> {
         let dir = self.dir();
-        let cgroup =
-            self.group.as_ref().map_or_else(|| dir.join("sys/fs/cgroup"), |group| group.real.clone());
         [
-            ("cgroup-root-dir", cgroup),
+            ("cgroup-root-dir", self.cgroup_dir()),
             ("proc-root-dir", dir.join("proc")),
             ("sys-root-dir", dir.join("sys")),
             ("sys-fs-root-dir", dir.join("sys/fs")),

@@ -10,6 +10,7 @@ use koord_linux::core_sched::{self, Scope};
 use koord_linux::resource::Resource;
 use koord_linux::system::SystemFile;
 
+use super::leave::Trace;
 use super::reconcile::{kernel_switches, sandboxes};
 use super::{Ground, Hands, Setting, Strategy};
 use crate::apply::dir_of;
@@ -143,6 +144,9 @@ impl CoreSched {
         let known = self.read(unit.pids.iter().copied().chain(siblings));
         let seen = Observed { pids: &unit.pids, cookies: &known };
         let step = self.ledger.step(ground.uptime, &unit.key(), &unit.want, seen);
+        if matches!(step, Step::Create { .. }) {
+            Trace::Cookies.leave(&setting.root);
+        }
         let outcome = self.take(&step);
         let group = match &step {
             Step::Create { group, .. } | Step::Assign { group, .. } => Some(group.as_str()),

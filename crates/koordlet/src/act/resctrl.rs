@@ -6,6 +6,7 @@ use koord_api::qos::Qos;
 use koord_linux::cgroup::{Cgroups, ids};
 use koord_linux::resource::Resource;
 
+use super::leave::Trace;
 use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
 use crate::decide::resctrl::{self, GROUPS, Platform, Vendor};
@@ -30,7 +31,7 @@ impl Strategy for ResctrlClasses {
         else {
             return;
         };
-        if !hardware.info.can_allocate() || !self.is_ready(hands) {
+        if !hardware.info.can_allocate() || !self.is_ready(setting, hands) {
             return;
         }
         if let Some(platform) = platform(hardware, &self.cache_ids, hands) {
@@ -59,10 +60,11 @@ impl Strategy for ResctrlClasses {
 
 impl ResctrlClasses {
     /// Whether the file system is there with the classes' groups in it.
-    fn is_ready(&mut self, hands: &mut Hands<'_>) -> bool {
+    fn is_ready(&mut self, setting: &Setting, hands: &mut Hands<'_>) -> bool {
         if self.has_groups {
             return true;
         }
+        Trace::ResctrlClasses.leave(&setting.root);
         let resctrl = hands.applier.resctrl().clone();
         let created = resctrl.ensure_mounted().and_then(|()| {
             let known = resctrl.groups().unwrap_or_default();

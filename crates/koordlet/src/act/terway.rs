@@ -1,8 +1,9 @@
 //! Network QoS through terway: two files that its daemon reads. Spec: koordlet-enforce 15.8.
 
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
+use super::leave::{Trace, remove_file};
 use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
 use crate::decide::hooks::terway::{self, NodeRates};
@@ -29,14 +30,13 @@ impl Strategy for Terway {
         let Some(slo) = ground.snapshot.slo.as_deref() else { return };
         let dir = setting.terway_dir.as_path();
         if !terway::is_on(&slo.qos) {
-            for file in [NODE_FILE, POD_FILE] {
-                // A file that is not there needs no removing.
-                let _ = fs::remove_file(dir.join(file));
+            if let Err(error) = give_back(dir) {
+                self.complain(&format!("{}: {error}", dir.display()));
             }
             return;
         }
         match NodeRates::of(&slo.qos, &slo.system) {
-            Ok(rates) => self.write(hands, dir, NODE_FILE, &rates.text()),
+            Ok(rates) => self.write(setting, hands, NODE_FILE, &rates.text()),
             Err(error) => self.complain(&error.to_string()),
         }
         let cgroups = &setting.cgroups;
@@ -47,17 +47,24 @@ impl Strategy for Terway {
         for problem in problems {
             tracing::debug!(problem, "a pod is left out of terway's file");
         }
-        self.write(hands, dir, POD_FILE, &terway::pods_text(&pods));
+        self.write(setting, hands, POD_FILE, &terway::pods_text(&pods));
     }
+}
+
+/// Removes both files, where they are.
+pub(super) fn give_back(dir: &Path) -> io::Result<()> {
+    [NODE_FILE, POD_FILE].iter().try_for_each(|file| remove_file(&dir.join(file)))
 }
 
 impl Terway {
     /// Writes a file that does not hold the text already.
-    fn write(&mut self, hands: &mut Hands<'_>, dir: &Path, name: &str, text: &str) {
+    fn write(&mut self, setting: &Setting, hands: &mut Hands<'_>, name: &str, text: &str) {
+        let dir = setting.terway_dir.as_path();
         let path = dir.join(name);
         if fs::read_to_string(&path).is_ok_and(|present| present == text) {
             return;
         }
+        Trace::TerwayFiles.leave(&setting.root);
         match fs::create_dir_all(dir).and_then(|()| fs::write(&path, text)) {
             Ok(()) => {
                 let message = format!("update {name}");

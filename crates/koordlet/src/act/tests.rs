@@ -524,3 +524,28 @@ fn sandboxes_are_found() {
         "{id:?}"
     );
 }
+
+/// A setting that is no longer asked for goes back to what it was; docs/qos.md.
+#[test]
+fn settings_of_the_system_come_and_go() {
+    let system = |text: Value| json!({ "systemStrategy": text });
+    let both = json!({ "schedIdleSaverWmark": 5, "schedFeatures": { "A": true } });
+    let mut world = World::new(Version::V2, "-feature-gates=SystemConfig=true", system(both), Vec::new());
+    let wmark = world.dir.path().join("proc/sys/kernel/sched_idle_saver_wmark");
+    let features = world.dir.path().join("sys/kernel/debug/sched_features");
+    for (path, text) in [(&wmark, "7\n"), (&features, "NO_A B\n")] {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let held = |path: &std::path::Path| fs::read_to_string(path).unwrap().trim().to_owned();
+    world.second();
+    assert_eq!((held(&wmark), held(&features)), ("5".to_owned(), "A".to_owned()));
+    // The kernel lists them all whatever is written.
+    fs::write(&features, "A B\n").unwrap();
+    world.order(system(json!({ "schedFeatures": { "A": true } })));
+    world.second();
+    assert_eq!((held(&wmark), held(&features)), ("7".to_owned(), "A B".to_owned()));
+    world.order(system(json!({})));
+    world.second();
+    assert_eq!(held(&features), "NO_A");
+}

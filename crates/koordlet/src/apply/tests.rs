@@ -223,7 +223,7 @@ fn changes_are_given_back() {
         ]));
         world.restart();
         world.apply(Batch::Each(vec![number(File::CpuCfsQuota, 60_000, Cause::CpuSuppress)]));
-        let is_quota = |reason: &str| reason == Cause::CpuSuppress.reason();
+        let is_quota = |change: &Change<'_>| change.reason == Cause::CpuSuppress.reason();
         assert_eq!(world.applier.give_back(Instant::now(), is_quota).written, 1, "{version:?}");
         assert!(unlimited.starts_with(world.get(quota).split(' ').next().unwrap()), "{version:?}");
         assert_ne!(world.get(shares), "59", "others stay");
@@ -234,6 +234,34 @@ fn changes_are_given_back() {
         world.restart();
         assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report::default());
     }
+}
+
+/// What cannot be given back now can be later.
+#[test]
+fn what_fails_is_not_forgotten() {
+    let mut world = World::new(Version::V1);
+    let (shares, features) = ("cgroup/cpu/a/cpu.shares", "../kernel/debug/sched_features");
+    world.put(shares, "59\n");
+    world.put(features, "NO_A B\n");
+    world.apply(Batch::Each(vec![
+        wish(Place::Dir("a".into()), File::CpuShares, Value::Number(1024), Cause::RuntimeHook),
+        wish(Place::Host, File::SchedFeatures, Value::Text("A\n".to_owned()), Cause::SystemConfig),
+    ]));
+    world.put(features, "A B\n");
+    // A folder in place of the file can be neither read nor written.
+    let path = world.path(shares);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    world.restart();
+    let all = |world: &mut World| world.applier.give_back(Instant::now(), |_| true);
+    assert_eq!(all(&mut world), Report { written: 1, failed: 1 });
+    assert_eq!(world.get(features), "NO_A");
+    fs::remove_dir(&path).unwrap();
+    world.put(shares, "1024\n");
+    world.restart();
+    assert_eq!(all(&mut world), Report { written: 1, failed: 0 });
+    assert_eq!(world.get(shares), "59");
+    assert_eq!(all(&mut world), Report::default());
 }
 
 /// A set that was the parent's is so again, and each disk has the line back that it had.

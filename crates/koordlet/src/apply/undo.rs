@@ -1,18 +1,18 @@
 //! What stood in files before we first wrote to them, kept over restarts, so that it can be given back.
 //!
-//! A line of JSON for each file, and for each disk of a file that has many, appended as it comes and written anew when
-//! most lines are of groups that are gone.
-//! It lies where it dies with the groups: below `/var/run`.
+//! A line of JSON for each file, and for each part of a file that has many, appended before the file is written, so that
+//! a kill at any moment loses nothing. The last line about a file counts. The file is written anew when most lines are of
+//! groups that are gone. It lies where it dies with the groups: below `/var/run`.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use koord_linux::cgroup::{Cgroups, Dir, Version};
 use koord_linux::executor::{INHERITED, Target, Update};
 use koord_linux::resource::{Device, Resource, shares_of_weight, value_of_device, weight_of_shares};
-use koord_linux::system::SystemFile;
+use koord_linux::system::{SystemFile, sched_feature_word, sched_features};
 use serde::{Deserialize, Serialize};
 
 /// Lines of groups that are gone and may stay, besides as many as there are others.
@@ -28,17 +28,36 @@ pub struct Undo {
     entries: HashMap<Key, Before>,
 }
 
-/// A file, or one disk's line in it.
+/// A change that can be given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The reason that the audit log has.
+    pub reason: &'a str,
+    pub target: &'a Target,
+    /// The scheduler feature, where the change is about one.
+    pub feature: Option<&'a str>,
+}
+
+/// A file, or one part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+pub(super) struct Key {
     target: Target,
-    device: Option<Device>,
+    part: Option<Part>,
+}
+
+/// What a file has many of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Part {
+    Disk(Device),
+    Feature(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Before {
     value: String,
     reason: String,
+    /// Whether a write followed. What an earlier run noted counts as written, for nobody knows.
+    is_written: bool,
 }
 
 /// An entry as a line spells it.
@@ -58,18 +77,18 @@ impl Undo {
     /// comes is then remembered until the end of the process.
     pub fn open(path: &Path) -> Undo {
         let mut undo = Undo { path: Some(path.to_owned()), ..Undo::default() };
-        if let Ok(file) = File::open(path) {
-            for line in BufReader::new(file).lines().map_while(Result::ok) {
-                undo.lines += 1;
-                let Some(line) = serde_json::from_str::<Line>(&line).ok() else { continue };
-                let before = Before { value: line.before.clone(), reason: line.reason.clone() };
-                if let Some(target) = line.target() {
-                    undo.entries.entry(Key::new(target, &before.value)).or_insert(before);
-                }
-            }
+        let content = fs::read(path).unwrap_or_default();
+        for line in content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            undo.lines += 1;
+            undo.take(line);
         }
         let opened = path.parent().map_or(Ok(()), fs::create_dir_all);
-        match opened.and_then(|()| OpenOptions::new().append(true).create(true).open(path)) {
+        let opened = opened.and_then(|()| OpenOptions::new().append(true).create(true).open(path));
+        // A line that was cut short must not swallow the next one.
+        let is_torn = content.last().is_some_and(|byte| *byte != b'\n');
+        let opened =
+            opened.and_then(|mut file| if is_torn { file.write_all(b"\n").map(|()| file) } else { Ok(file) });
+        match opened {
             Ok(file) => undo.file = Some(file),
             Err(error) => {
                 let path = path.display();
@@ -77,6 +96,15 @@ impl Undo {
             }
         }
         undo
+    }
+
+    /// Takes a line of an earlier run in, if it can be understood.
+    fn take(&mut self, line: &[u8]) {
+        let Ok(line) = serde_json::from_slice::<Line>(line) else { return };
+        if let Some(target) = line.target() {
+            let before = Before { value: line.before, reason: line.reason, is_written: true };
+            self.entries.insert(Key::new(target, &before.value), before);
+        }
     }
 
     /// Kept in memory only.
@@ -92,18 +120,19 @@ impl Undo {
         self.entries.is_empty()
     }
 
-    /// Takes note of what a file held before a write, the first time it is written.
+    /// Takes note of what a file holds that is about to be written, unless we wrote to it before.
     pub(super) fn note(&mut self, update: &Update, before: &str, reason: &str) {
         let key = Key::new(update.target.clone(), &update.value);
-        if self.entries.contains_key(&key) {
+        let known = self.entries.get(&key);
+        if known.is_some_and(|known| known.is_written) {
             return;
         }
-        let before = match (&key.target, key.device) {
-            (Target::Cgroup { resource, .. }, Some(device)) => value_of_device(*resource, before, device),
-            _ => before.to_owned(),
-        };
-        let Some(line) = Line::of(&key.target, &before, reason) else { return };
-        self.entries.insert(key, Before { value: before, reason: reason.to_owned() });
+        let Some(value) = key.part_of(before) else { return };
+        if known.is_some_and(|known| known.value == value) {
+            return;
+        }
+        let Some(line) = Line::of(&key.target, &value, reason) else { return };
+        self.entries.insert(key, Before { value, reason: reason.to_owned(), is_written: false });
         if let (Some(file), Ok(mut text)) = (&mut self.file, serde_json::to_string(&line)) {
             text.push('\n');
             self.lines += 1;
@@ -112,19 +141,30 @@ impl Undo {
         }
     }
 
-    /// What must be written to give back the changes that are meant.
-    pub(super) fn updates(&self, version: Version, is_meant: &dyn Fn(&str) -> bool) -> Vec<Update> {
-        let meant = self.entries.iter().filter(|(_, before)| is_meant(&before.reason));
-        let update = |(key, before): (&Key, &Before)| Update {
-            target: key.target.clone(),
-            value: decoded(&key.target, version, &before.value),
-            cause: None,
-        };
-        meant.map(update).collect()
+    /// The write that a note was taken for was done.
+    pub(super) fn written(&mut self, update: &Update) {
+        if let Some(before) = self.entries.get_mut(&Key::new(update.target.clone(), &update.value)) {
+            before.is_written = true;
+        }
     }
 
-    pub(super) fn forget(&mut self, is_meant: &dyn Fn(&str) -> bool) {
-        self.entries.retain(|_, before| !is_meant(&before.reason));
+    /// What must be written to give back the changes that are meant.
+    pub(super) fn updates(
+        &self,
+        version: Version,
+        is_meant: &dyn Fn(&Change<'_>) -> bool,
+    ) -> (Vec<Key>, Vec<Update>) {
+        let is_change =
+            |(key, before): &(&Key, &Before)| before.is_written && is_meant(&key.change(&before.reason));
+        let update = |(key, before): (&Key, &Before)| {
+            let value = decoded(&key.target, version, &before.value);
+            (key.clone(), Update { target: key.target.clone(), value, cause: None })
+        };
+        self.entries.iter().filter(is_change).map(update).unzip()
+    }
+
+    pub(super) fn forget(&mut self, keys: impl Iterator<Item = Key>) {
+        keys.for_each(|key| drop(self.entries.remove(&key)));
         self.rewrite();
     }
 
@@ -156,11 +196,41 @@ impl Undo {
 }
 
 impl Key {
-    /// A value of a file with a line for each disk begins with the disk.
+    /// A value of a file with a line for each disk begins with the disk; one of features is the feature.
     fn new(target: Target, value: &str) -> Key {
-        let is_per_device = matches!(&target, Target::Cgroup { resource, .. } if resource.is_per_device());
-        let device = value.split(' ').next().filter(|_| is_per_device).and_then(|word| word.parse().ok());
-        Key { target, device }
+        let part = match &target {
+            Target::Cgroup { resource, .. } if resource.is_per_device() => {
+                value.split(' ').next().and_then(|word| word.parse().ok()).map(Part::Disk)
+            }
+            Target::System(SystemFile::SchedFeatures) => {
+                let word = value.trim();
+                Some(Part::Feature(word.strip_prefix("NO_").unwrap_or(word).to_owned()))
+            }
+            _ => None,
+        };
+        Key { target, part }
+    }
+
+    /// What a file's content says about this. None for a feature that it does not list.
+    fn part_of(&self, content: &str) -> Option<String> {
+        match (&self.target, &self.part) {
+            (Target::Cgroup { resource, .. }, Some(Part::Disk(device))) => {
+                Some(value_of_device(*resource, content, *device))
+            }
+            (_, Some(Part::Feature(name))) => {
+                let is_on = *sched_features(content).ok()?.get(name.as_str())?;
+                Some(sched_feature_word(name, is_on))
+            }
+            _ => Some(content.to_owned()),
+        }
+    }
+
+    fn change<'a>(&'a self, reason: &'a str) -> Change<'a> {
+        let feature = match &self.part {
+            Some(Part::Feature(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        Change { reason, target: &self.target, feature }
     }
 }
 
@@ -169,7 +239,7 @@ impl Line {
     fn of(target: &Target, before: &str, reason: &str) -> Option<Line> {
         let (file, dir) = match target {
             Target::Cgroup { resource, dir } => (resource.name(), Some(dir.as_str().to_owned())),
-            Target::System(SystemFile::OomScoreAdj { .. } | SystemFile::SchedFeatures) => return None,
+            Target::System(SystemFile::OomScoreAdj { .. }) => return None,
             Target::System(file) => (file.name(), None),
             Target::Schemata { .. } => return None,
         };
@@ -205,4 +275,88 @@ fn shares_giving(weight: &str) -> Option<String> {
     let shares = shares_of_weight(weight).ok()?;
     let exact = (shares..shares.saturating_add(64)).find(|shares| weight_of_shares(*shares) == Ok(weight));
     exact.map(|shares| shares.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shares(dir: &str) -> Update {
+        Update::cgroup(Resource::CpuShares, &Dir::new(dir).unwrap(), "2")
+    }
+
+    fn dirs(undo: &Undo) -> Vec<String> {
+        let of = |update: &Update| match &update.target {
+            Target::Cgroup { dir, .. } => format!("{dir}={}", update.value),
+            other => format!("{other:?}"),
+        };
+        let mut dirs: Vec<String> = undo.updates(Version::V1, &|_| true).1.iter().map(of).collect();
+        dirs.sort_unstable();
+        dirs
+    }
+
+    /// A kill comes before the write, or after it and before anything else: the line is there in both cases.
+    #[test]
+    fn a_note_is_kept_whatever_comes_of_the_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("changes.jsonl");
+        let mut undo = Undo::open(&path);
+        undo.note(&shares("a"), "10", "r");
+        assert!(dirs(&undo).is_empty(), "a write that failed has nothing to give back");
+        assert_eq!(dirs(&Undo::open(&path)), ["a=10"], "killed: nobody knows whether it was written");
+        undo.note(&shares("a"), "11", "r");
+        undo.written(&shares("a"));
+        undo.note(&shares("a"), "2", "r");
+        assert_eq!(dirs(&undo), ["a=11"], "what was there when it was written at last");
+        assert_eq!(dirs(&Undo::open(&path)), ["a=11"]);
+    }
+
+    #[test]
+    fn scheduler_features_are_noted_one_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("changes.jsonl");
+        let mut undo = Undo::open(&path);
+        for word in ["A\n", "NO_B\n", "C\n"] {
+            let update = Update::system(SystemFile::SchedFeatures, word);
+            undo.note(&update, "NO_A B D", "r");
+            undo.written(&update);
+        }
+        let undo = Undo::open(&path);
+        let is_b = |change: &Change<'_>| change.feature == Some("B");
+        let words = |is_meant: &dyn Fn(&Change<'_>) -> bool| {
+            let updates = undo.updates(Version::V2, is_meant).1;
+            let mut words: Vec<String> = updates.into_iter().map(|update| update.value).collect();
+            words.sort_unstable();
+            words
+        };
+        assert_eq!(words(&|_| true), ["B", "NO_A"], "C is not a feature of this kernel");
+        assert_eq!(words(&is_b), ["B"]);
+    }
+
+    proptest! {
+        /// Cut at any byte, and with rubbish behind: what is whole before it counts, and what comes after it.
+        #[test]
+        fn a_torn_file_is_still_understood(count in 0_usize..6, cut in 0_usize..600, rubbish in prop::collection::vec(any::<u8>(), 0..8)) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("changes.jsonl");
+            let mut undo = Undo::open(&path);
+            for number in 0..count {
+                undo.note(&shares(&format!("d{number}")), &number.to_string(), "r");
+            }
+            let whole = fs::read(&path).unwrap();
+            let kept = &whole[..cut.min(whole.len())];
+            // The last line is whole, too, when only its end is missing.
+            let lines = kept.iter().filter(|byte| **byte == b'\n').count();
+            fs::write(&path, kept).unwrap();
+            let found = dirs(&Undo::open(&path)).len();
+            prop_assert!(found == lines || found == lines + 1);
+            fs::write(&path, [kept, b"\n", &rubbish].concat()).unwrap();
+            Undo::open(&path).note(&shares("new"), "7", "r");
+            let again = dirs(&Undo::open(&path));
+            prop_assert!(again.contains(&"new=7".to_owned()), "{again:?}");
+            prop_assert_eq!(again.len(), found + 1);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! [`measure`] is called where the series store lives; `write` carries the result to the API server.
 
+pub mod gauges;
 pub mod write;
 
 use std::sync::Arc;

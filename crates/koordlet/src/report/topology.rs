@@ -69,13 +69,18 @@ pub enum ComputeError {
     CpuManager(#[source] serde_json::Error),
     /// Upstream's text.
     #[error("NUMA node number not matched, CPUs are on {cpu_nodes}, memory is known of {memory_nodes}")]
-    NumaNodes { cpu_nodes: usize, memory_nodes: usize },
+    NumaNodes {
+        cpu_nodes: usize,
+        memory_nodes: usize,
+        /// Decisions need the CPUs alone, and these are known.
+        layout: Box<Layout>,
+    },
 }
 
 pub fn compute(sources: Sources<'_>) -> Result<Computed, ComputeError> {
     let Sources { node, hardware, pods, kubelet, .. } = sources;
     let topology = hardware.topology();
-    let zones = zones::zones(&topology, hardware, node, sources.reports_huge_pages)?;
+    let zones = zones::zones(&topology, hardware, node, sources.reports_huge_pages);
     let mut warnings = Vec::new();
     let reservation = reservation(node, &topology, &mut warnings);
     let system: Option<SystemQosResource> = read(node.annotations.as_ref())?;
@@ -107,8 +112,14 @@ pub fn compute(sources: Sources<'_>) -> Result<Computed, ComputeError> {
         (None, _) => drop(annotations.insert(SYSTEM_QOS_RESOURCE.to_owned(), "null".to_owned())),
         (Some(_), system) => set(&mut annotations, &system.unwrap_or_default()),
     }
+    let cpu_nodes = topology.nodes().count();
+    let layout = Layout::read(topology, &annotations);
+    let Some(zones) = zones else {
+        let memory_nodes = hardware.numa_nodes.len();
+        return Err(ComputeError::NumaNodes { cpu_nodes, memory_nodes, layout: Box::new(layout) });
+    };
     Ok(Computed {
-        layout: Layout::read(topology, &annotations),
+        layout,
         annotations,
         numa_reservation: node.labels.get(ENABLE_NUMA_RESERVATION).cloned(),
         policy: kubelet.map_or(TopologyPolicy::None, KubeletConfig::topology_policy),

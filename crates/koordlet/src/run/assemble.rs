@@ -1,6 +1,7 @@
 //! All parts wired together, started in order, and ended in order. Spec: koordlet-observe 1.1.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,9 @@ use koord_kit::events::{Flavour, Recorder, recorder};
 use koord_kit::http::{Check, Health, serve};
 use koord_kit::metrics::{ClientMetrics, KitMetrics};
 use koord_linux::cgroup::{Cgroups, Driver, Version};
+use koord_linux::executor::Target;
 use koord_linux::handle::raise_open_files;
+use koord_linux::resource::Resource;
 use koord_linux::root::Root;
 use koord_linux::stat::page_bytes;
 use koord_linux::{error, kubelet};
@@ -20,12 +23,10 @@ use tokio_util::task::TaskTracker;
 
 use super::node::{Brain, Mind, Parts, Readiness};
 use super::{client_options, talk};
-use crate::act::{Act, Setting, Today, give_cookies_back, give_traffic_back};
-use crate::apply::{Applier, Undo, undo_path};
+use crate::act::{Act, Leftovers, Setting, Today};
+use crate::apply::{Applier, Change, Undo, undo_path};
 use crate::audit::Auditor;
 use crate::collect::{self, Collectors};
-use crate::decide::hooks::pod_resctrl::GROUP_PREFIX;
-use crate::decide::resctrl::GROUPS;
 use crate::devices::{self, Devices, GpuCollector};
 use crate::evict::{Runtimes, Way, evictor};
 use crate::explain::Explainer;
@@ -52,6 +53,9 @@ pub enum StartError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("cannot start the node's thread")]
     Thread(#[source] std::io::Error),
+    /// Of `--clean-up`. The log names each of them.
+    #[error("{files} files and {others} other things could not be given back; run it again once the cause is gone, for {} knows them still", .ledger.display())]
+    CleanUp { files: usize, others: usize, ledger: PathBuf },
 }
 
 /// A running koordlet.
@@ -215,8 +219,7 @@ impl Base {
             is_anolis: self.cgroups.is_anolis(),
             is_host_mode: options.is_host_mode,
             page_bytes: i64::try_from(page_bytes()).unwrap_or(4096),
-            terway_dir: if options.is_host_mode { "/var/lib/terway/qos" } else { "/host-var-lib/terway/qos" }
-                .into(),
+            terway_dir: terway_dir(options).to_owned(),
             metrics: self.metrics.clone(),
             recorder: Some(self.recorder.clone()),
         }
@@ -225,12 +228,13 @@ impl Base {
     fn applier(&self) -> Applier {
         let mut applier = applier(&self.options, self.cgroups.clone(), &self.auditor, &self.metrics);
         // What strategies wrote that are off in this run goes back to what it was.
-        let report = applier.give_back(Instant::now(), |reason| !is_wanted(reason, &self.options));
-        if report.written > 0 {
-            tracing::info!(files = report.written, "changes of features that are off now were given back");
-        }
-        if !self.options.gates.is_on("TCNetworkQoS") {
-            give_traffic_back(&self.options.root, self.options.is_host_mode);
+        let is_on = |gate: &str| self.options.gates.is_on(gate);
+        let report =
+            applier.give_back(Instant::now(), |change| !gates_of(change).iter().any(|gate| is_on(gate)));
+        let stay = leftovers(&self.options, &self.cgroups, &applier).take_away(is_on);
+        if report.written + report.failed + stay > 0 {
+            let (files, failed) = (report.written, report.failed + stay);
+            tracing::info!(files, failed, "changes of features that are off now were given back");
         }
         applier
     }
@@ -263,24 +267,54 @@ fn applier(
     Applier::new(&options.root, cgroups, force_after, auditor.clone(), metrics.clone(), undo)
 }
 
-/// Whether the feature that writes for this reason is on.
-fn is_wanted(reason: &str, options: &Options) -> bool {
+/// The features that may have made a change: while one of them is on it stays.
+fn gates_of(change: &Change<'_>) -> &'static [&'static str] {
     use crate::decide::wish::Cause;
-    let gates: &[&str] = match reason {
-        _ if reason == Cause::CpuSuppress.reason() || reason == Cause::QuotaRecovery.reason() => {
+    match change.reason {
+        reason if reason == Cause::CpuSuppress.reason() || reason == Cause::QuotaRecovery.reason() => {
             &["BECPUSuppress"]
         }
-        _ if reason == Cause::CpuBurst.reason() || reason == Cause::QuotaBurst.reason() => &["CPUBurst"],
-        _ if reason == Cause::MemoryQos.reason() => &["CgroupReconcile"],
-        _ if reason == Cause::SystemConfig.reason() => &["SystemConfig"],
-        _ if reason == Cause::BlockIo.reason() => &["BlkIOReconcile"],
-        // Hooks share a reason: while one of them is on all keep what they wrote.
-        _ => &["GroupIdentity", "CPUSetAllocator", "BatchResource", "CPUNormalization", "CoreSched"],
-    };
-    gates.iter().any(|gate| options.gates.is_on(gate))
+        reason if reason == Cause::CpuBurst.reason() || reason == Cause::QuotaBurst.reason() => &["CPUBurst"],
+        reason if reason == Cause::MemoryQos.reason() => &["CgroupReconcile"],
+        reason if reason == Cause::SystemConfig.reason() => &["SystemConfig"],
+        reason if reason == Cause::BlockIo.reason() => &["BlkIOReconcile"],
+        _ => hooks_of(change.target),
+    }
 }
 
-/// Gives back everything that earlier runs changed and that still stands, and removes groups of ours.
+/// Hooks share a reason, but few share a file.
+fn hooks_of(target: &Target) -> &'static [&'static str] {
+    match target {
+        Target::Cgroup { resource, .. } => match resource {
+            Resource::BvtWarpNs => &["GroupIdentity"],
+            Resource::CpuIdle => &["CoreSched"],
+            Resource::CpusetCpus => &["CPUSetAllocator"],
+            Resource::CpuShares | Resource::MemoryLimit => &["BatchResource"],
+            Resource::CfsQuotaUs => &["BatchResource", "CPUSetAllocator", "CPUNormalization"],
+            Resource::NetClassId => &["TCNetworkQoS"],
+            _ => &["GroupIdentity", "CPUSetAllocator", "BatchResource", "CPUNormalization", "CoreSched"],
+        },
+        Target::System(_) => &["GroupIdentity", "CoreSched"],
+        Target::Schemata { .. } => &["Resctrl"],
+    }
+}
+
+/// Where terway's daemon looks.
+fn terway_dir(options: &Options) -> &'static Path {
+    Path::new(if options.is_host_mode { "/var/lib/terway/qos" } else { "/host-var-lib/terway/qos" })
+}
+
+fn leftovers<'a>(options: &'a Options, cgroups: &'a Cgroups, applier: &'a Applier) -> Leftovers<'a> {
+    Leftovers {
+        root: &options.root,
+        cgroups,
+        resctrl: applier.resctrl(),
+        terway_dir: terway_dir(options),
+        is_host_mode: options.is_host_mode,
+    }
+}
+
+/// Gives back everything that earlier runs changed, and removes what they made. An error when something stays.
 pub fn clean_up(options: &Options) -> Result<(), StartError> {
     let root = &options.root;
     let version = Version::detect(root).map_err(StartError::Cgroups)?;
@@ -289,17 +323,11 @@ pub fn clean_up(options: &Options) -> Result<(), StartError> {
     let metrics = KoordletMetrics::new(&options.node_name);
     let mut applier = applier(options, cgroups.clone(), &Auditor::off(), &metrics);
     let report = applier.give_back(Instant::now(), |_| true);
-    give_traffic_back(root, options.is_host_mode);
-    let cookies = give_cookies_back(&cgroups);
-    let groups = applier.resctrl().groups().unwrap_or_default();
-    let is_ours =
-        |name: &String| name.starts_with(GROUP_PREFIX) || GROUPS.iter().any(|class| class.as_str() == name);
-    for group in groups.iter().filter(|name| is_ours(name)) {
-        if let Err(error) = applier.resctrl().remove(group) {
-            tracing::warn!(error = &error as &dyn std::error::Error, group, "a resctrl group stays");
-        }
+    let others = leftovers(options, &cgroups, &applier).take_away(|_| false);
+    tracing::info!(files = report.written, failed = report.failed + others, "changes were given back");
+    if report.failed + others > 0 {
+        return Err(StartError::CleanUp { files: report.failed, others, ledger: undo_path(root) });
     }
-    tracing::info!(files = report.written, failed = report.failed, cookies, "changes were given back");
     Ok(())
 }
 
@@ -381,4 +409,33 @@ fn collect_settings(options: &Options) -> collect::Settings {
 
 fn seconds_now() -> f64 {
     koord_api::number::nearest(jiff::Timestamp::now().as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use koord_linux::cgroup::Dir;
+    use koord_linux::system::SystemFile;
+
+    use super::*;
+    use crate::decide::wish::Cause;
+
+    /// Each hook keeps its own files, whichever others are on.
+    #[test]
+    fn features_and_their_changes() {
+        let file = |resource| Target::Cgroup { resource, dir: Dir::root() };
+        for (cause, target, gate, other) in [
+            (Cause::CpuSuppress, file(Resource::CfsQuotaUs), "BECPUSuppress", "CPUBurst"),
+            (Cause::QuotaBurst, file(Resource::CfsQuotaUs), "CPUBurst", "BatchResource"),
+            (Cause::RuntimeHook, file(Resource::BvtWarpNs), "GroupIdentity", "CPUSetAllocator"),
+            (Cause::RuntimeHook, file(Resource::CpusetCpus), "CPUSetAllocator", "GroupIdentity"),
+            (Cause::RuntimeHook, file(Resource::CpuShares), "BatchResource", "CPUSetAllocator"),
+            (Cause::RuntimeHook, file(Resource::CfsQuotaUs), "CPUNormalization", "GroupIdentity"),
+            (Cause::RuntimeHook, file(Resource::NetClassId), "TCNetworkQoS", "GroupIdentity"),
+            (Cause::RuntimeHook, Target::System(SystemFile::SchedCore), "CoreSched", "CPUSetAllocator"),
+            (Cause::SystemConfig, Target::System(SystemFile::MinFreeKbytes), "SystemConfig", "CoreSched"),
+        ] {
+            let gates = gates_of(&Change { reason: cause.reason(), target: &target, feature: None });
+            assert!(gates.contains(&gate) && !gates.contains(&other), "{cause:?} {target:?}: {gates:?}");
+        }
+    }
 }

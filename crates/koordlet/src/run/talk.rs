@@ -14,7 +14,7 @@ use crate::metrics::{KoordletMetrics, Metric};
 use crate::predict::Amount;
 use crate::predict::reclaimable::{Outcome, Prediction};
 use crate::report::node_metric::write::{self, Ask, Writer};
-use crate::report::node_metric::{Gpu, Report, Sources, measure};
+use crate::report::node_metric::{Gpu, Report, Sources, gauges, measure};
 use crate::report::topology::run::{Options as TopologyOptions, Remote, Reporter};
 use crate::state::kubelet::{Call, Kubelet, KubeletOptions};
 use crate::state::objects::Watcher;
@@ -121,11 +121,15 @@ fn topology(base: &Base, state: &State, kubelet: Kubelet, watcher: &Watcher) {
 fn node_metric(base: &Base, state: &State, asker: Asker, devices: Option<Devices>) {
     let (asks, mut asked) = mpsc::channel::<Ask>(1);
     let metrics = base.metrics.clone();
+    let has_gauges = base.options.gates.is_on("NodeMetricPromMetrics");
     base.tasks.spawn(async move {
         while let Some(ask) = asked.recv().await {
             let gpus = gpus(devices.as_ref());
             let Some(report) = asker.ask(move |brain| report(brain, &gpus)).await else { return };
             show(&metrics, &report.prediction);
+            if has_gauges {
+                gauges::show(&metrics, &report.status);
+            }
             // Who asked may have been told to stop.
             let _ = ask.reply.send(report);
         }

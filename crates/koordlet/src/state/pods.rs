@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1;
+use koord_api::annotation::AnnotationError;
 use koord_kit::client::limit::TokenBucket;
 use koord_kit::events::{EventType, Note, Recorder};
 use koord_linux::cgroup::Driver;
@@ -20,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::kubelet::{Kubelet, KubeletError};
 use super::{PodState, State};
+use crate::act::pod_reference;
+use crate::decide::snapshot::Pod;
 
 /// A kubelet that just started tells no pods for a while. So many empty answers in a row are believed.
 const EMPTIES_BELIEVED: u32 = 3;
@@ -59,6 +62,10 @@ pub struct PodBook {
     last: Option<(Mark, Arc<[Arc<PodState>]>)>,
     /// Answers without pods in a row.
     empties: u32,
+    /// What cannot be read of pods, by uid.
+    faults: HashMap<Arc<str>, Vec<String>>,
+    /// Pods that have other such faults than before.
+    faulty: Vec<Arc<PodState>>,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +76,15 @@ struct PodList<'b> {
 
 impl PodBook {
     pub fn new(driver: Driver) -> PodBook {
-        PodBook { driver, known: HashMap::new(), hasher: RandomState::new(), last: None, empties: 0 }
+        PodBook {
+            driver,
+            known: HashMap::new(),
+            hasher: RandomState::new(),
+            last: None,
+            empties: 0,
+            faults: HashMap::new(),
+            faulty: Vec::new(),
+        }
     }
 
     /// Reads an answer of `/pods/`. A pod that cannot be read is left out, with a word.
@@ -98,7 +113,11 @@ impl PodBook {
             let pod = match self.known.get(&own) {
                 Some(pod) => pod.clone(),
                 None => match serde_json::from_str::<v1::Pod>(json) {
-                    Ok(object) => self.shared(PodState::read(&object, self.driver)),
+                    Ok(object) => {
+                        let pod = self.shared(PodState::read(&object, self.driver));
+                        self.judge(&pod);
+                        pod
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "a pod of the kubelet cannot be read and is left out");
                         continue;
@@ -111,9 +130,30 @@ impl PodBook {
         self.known = known;
         pods.sort_by(|a, b| a.uid().cmp(b.uid()));
         pods.dedup_by(|a, b| a.uid() == b.uid());
+        let is_there = |uid: &Arc<str>| pods.binary_search_by(|pod| pod.uid().cmp(uid)).is_ok();
+        self.faults.retain(|uid, _| is_there(uid));
         let pods: Arc<[Arc<PodState>]> = pods.into();
         self.last = Some((mark, pods.clone()));
         Ok(Told::Pods(pods))
+    }
+
+    /// Takes note of annotations that cannot be read, unless that is known.
+    fn judge(&mut self, pod: &Arc<PodState>) {
+        let faults: Vec<String> = faults(&pod.pod).map(ToString::to_string).collect();
+        if faults.is_empty() {
+            self.faults.remove(pod.uid());
+        } else if self.faults.get(pod.uid()) != Some(&faults) {
+            self.faults.insert(pod.uid().clone(), faults);
+            self.faulty.push(pod.clone());
+        }
+    }
+
+    /// Pods with annotations that cannot be read, and why; each once, and again when something else is wrong.
+    fn take_faulty(&mut self) -> Vec<(Arc<PodState>, String)> {
+        let faulty = std::mem::take(&mut self.faulty);
+        let told =
+            |pod: Arc<PodState>| self.faults.get(pod.uid()).map(|faults| (pod.clone(), faults.join("; ")));
+        faulty.into_iter().filter_map(told).collect()
     }
 
     /// The same pod as before where only things changed that nobody looks at.
@@ -121,6 +161,24 @@ impl PodBook {
         let before = self.known.values().find(|known| ***known == pod);
         before.cloned().unwrap_or_else(|| Arc::new(pod))
     }
+}
+
+/// What cannot be read of a pod's annotations.
+fn faults(pod: &Pod) -> impl Iterator<Item = &AnnotationError> {
+    let all = [
+        pod.resource_status.as_ref().err(),
+        pod.extended_spec.as_ref().err(),
+        pod.cpu_burst.as_ref().err(),
+        pod.memory_qos.as_ref().err(),
+        pod.cpu_qos.as_ref().err(),
+        pod.blkio_qos.as_ref().err(),
+        pod.resctrl.as_ref().err(),
+        pod.network_qos.as_ref().err(),
+        pod.oom_score.as_ref().err(),
+        pod.oom_score_spec.as_ref().err(),
+        pod.devices.as_ref().err(),
+    ];
+    all.into_iter().flatten()
 }
 
 /// Keeps the pods of the state up to date.
@@ -132,7 +190,7 @@ pub struct PodSync {
     pub interval: Duration,
     /// Told when a pod's cgroup appeared; one wish at a time is remembered.
     pub news: Arc<Notify>,
-    /// Tells users when the kubelet does not answer for long.
+    /// Tells users when the kubelet does not answer for long, and of annotations that cannot be read.
     pub recorder: Option<Recorder>,
 }
 
@@ -186,7 +244,29 @@ impl PodSync {
             snapshot.synced.pods = true;
             snapshot.editions.pods += 1;
         });
+        for (state, faults) in self.book.take_faulty() {
+            self.tell_faults(&state.pod, &faults);
+        }
         Ok(())
+    }
+
+    fn tell_faults(&self, pod: &Pod, faults: &str) {
+        tracing::warn!(
+            pod = pod.name,
+            namespace = pod.namespace,
+            faults,
+            "annotations of a pod cannot be read"
+        );
+        if let Some(recorder) = &self.recorder {
+            recorder.event(Note {
+                regarding: pod_reference(&pod.namespace, &pod.name, &pod.id.uid),
+                related: None,
+                kind: EventType::Warning,
+                reason: "MalformedAnnotation".to_owned(),
+                action: "SyncPods".to_owned(),
+                text: format!("koordlet cannot read {faults}"),
+            });
+        }
     }
 
     fn tell(&self, error: &SyncError, failures: u32) {
@@ -262,6 +342,34 @@ mod tests {
         assert_eq!(uids(&third), ["b", "c"]);
         assert!(Arc::ptr_eq(&third[0], &second[1]), "nobody looks at the version");
         assert!(third[1].is_finished && book.known.len() == 2);
+    }
+
+    #[test]
+    fn annotations_that_cannot_be_read_are_told_once() {
+        let mut book = PodBook::new(Driver::Systemd);
+        let with = |texts: &[(&str, &str)], version: &str| {
+            let mut pod = pod("a", "Running");
+            pod["metadata"]["annotations"] =
+                texts.iter().map(|(key, text)| ((*key).to_owned(), json!(text))).collect();
+            pod["metadata"]["labels"] = json!({ "version": version });
+            pod
+        };
+        let (network, burst) = ("koordinator.sh/networkQOS", "koordinator.sh/cpuBurst");
+        for (what, texts, is_told) in [
+            ("good", &[(network, r#"{"egressLimit":"1M"}"#)][..], false),
+            ("broken", &[(network, "{")], true),
+            ("still broken", &[(network, "{")], false),
+            ("another one too", &[(network, "{"), (burst, "{")], true),
+            ("mended", &[], false),
+            ("broken again", &[(network, "{")], true),
+        ] {
+            read(&mut book, &[with(texts, what)]).unwrap();
+            let told = book.take_faulty();
+            assert_eq!(told.len(), usize::from(is_told), "{what}");
+            assert!(told.iter().all(|(_, text)| text.contains(network)), "{what}: {told:?}");
+        }
+        read(&mut book, &[pod("b", "Running")]).unwrap();
+        assert!(book.faults.is_empty(), "forgotten with the pod");
     }
 
     #[test]

@@ -273,3 +273,21 @@ fn causes_reach_the_audit() {
     executor.update(Instant::now(), Caching::Trust, &update);
     assert_eq!(*heard.lock().unwrap(), ["cgroup CPUSuppress Node: 50 -> 100"]);
 }
+
+/// Whoever takes notes hears of a file while it still holds what it held, and of every one that is written.
+#[test]
+fn notes_are_taken_before_the_write() {
+    let mut world = World::new(Version::V1);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (notes, cgroups) = (seen.clone(), world.cgroups.clone());
+    world.executor = world.executor.noting(Box::new(move |update, before| {
+        let Target::Cgroup { resource, dir } = &update.target else { panic!() };
+        let held = fs::read_to_string(cgroups.path(*resource, dir).unwrap()).unwrap();
+        notes.lock().unwrap().push((before.to_owned(), held.trim().to_owned()));
+    }));
+    world.put(Resource::CpuShares, &be(), "50\n");
+    let update = Update::cgroup(Resource::CpuShares, &be(), "100");
+    assert!(matches!(world.update(0, &update), Outcome::Written));
+    assert!(matches!(world.update(1, &update), Outcome::Known));
+    assert_eq!(*seen.lock().unwrap(), [("50".to_owned(), "50".to_owned())]);
+}

@@ -160,6 +160,11 @@ impl World {
         self.kubelet().pods.push(pod);
     }
 
+    /// Kubelet tells something else of a pod from now on.
+    pub(crate) fn retell(&self, uid: &str, change: impl Fn(&mut Value)) {
+        self.kubelet().pods.iter_mut().filter(|pod| pod["metadata"]["uid"] == uid).for_each(change);
+    }
+
     /// Kubelet tells of a pod no longer.
     pub(crate) fn forget(&self, uid: &str) {
         self.kubelet().pods.retain(|pod| pod["metadata"]["uid"] != uid);

@@ -1,11 +1,31 @@
-//! Programs of the host, run where they are.
+//! Programs of the host, run where they are, each for a few seconds at most: everything else of the node waits.
 
+use std::io::{self, Read};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a program may take. Longer than `iptables` may wait for others, as [`super::rule`] tells it.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks whether a program that says nothing any more has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Why a program did not do what it was told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::act) enum Fault {
+    /// The words, and what it said to them.
+    #[error("{0}: {1}")]
+    Refused(String, String),
+    /// It was ended. Others of its kind would hang as well.
+    #[error("{0}: did not end in time")]
+    Hung(String),
+}
 
 /// Runs a program and gives what it prints; or why it failed.
 pub(in crate::act) trait Programs: Send {
-    fn run(&self, words: &[&str]) -> Result<String, String>;
+    fn run(&self, words: &[&str]) -> Result<String, Fault>;
 }
 
 /// The host's own programs.
@@ -15,7 +35,7 @@ pub(in crate::act) struct Host {
 }
 
 impl Programs for Host {
-    fn run(&self, words: &[&str]) -> Result<String, String> {
+    fn run(&self, words: &[&str]) -> Result<String, Fault> {
         let Some((program, arguments)) = words.split_first() else { return Ok(String::new()) };
         let mut command = match &self.mounts {
             Some(mounts) => {
@@ -25,11 +45,83 @@ impl Programs for Host {
             }
             None => Command::new(program),
         };
-        let output = command.args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        let refused = |said: &str| Fault::Refused(words.join(" "), said.to_owned());
+        match finish(command.args(arguments), TIME_LIMIT) {
+            Ok(Some(ended)) if ended.status.success() => Ok(ended.printed),
+            Ok(Some(ended)) => Err(refused(ended.complained.trim())),
+            Ok(None) => Err(Fault::Hung(words.join(" "))),
+            Err(error) => Err(refused(&error.to_string())),
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{}: {}", words.join(" "), said.trim()))
+    }
+}
+
+/// A program that came to its end.
+struct Ended {
+    status: ExitStatus,
+    printed: String,
+    complained: String,
+}
+
+/// Runs it to its end; none when it had to be ended.
+fn finish(command: &mut Command, limit: Duration) -> io::Result<Option<Ended>> {
+    let deadline = Instant::now() + limit;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (printed, complained) = (gather(child.stdout.take()), gather(child.stderr.take()));
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let texts = (printed.recv_timeout(left()), complained.recv_timeout(left()));
+    let status = match &texts {
+        (Ok(_), Ok(_)) => wait(&mut child, deadline)?,
+        _ => None,
+    };
+    let (Some(status), (Ok(printed), Ok(complained))) = (status, texts) else {
+        // One that ended in this very moment needs no ending.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Ok(None);
+    };
+    Ok(Some(Ended { status, printed, complained }))
+}
+
+/// Reads a pipe to its end beside everything else, for a full pipe would stop the program.
+fn gather(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before a fault is all there is.
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        // Nobody listens any more when it took too long.
+        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    receiver
+}
+
+fn wait(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || Instant::now() >= deadline {
+            return Ok(status);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends() {
+        let shell = |script: &str, limit| finish(Command::new("sh").args(["-c", script]), limit).unwrap();
+        let long = Duration::from_secs(600);
+        let ended = shell("echo a; echo b >&2; exit 3", long).unwrap();
+        assert_eq!((ended.printed.as_str(), ended.complained.as_str()), ("a\n", "b\n"));
+        assert_eq!(ended.status.code(), Some(3));
+        let much = shell("head -c 1000000 /dev/zero", long).unwrap();
+        assert_eq!(much.printed.len(), 1_000_000, "more than a pipe holds");
+        for script in ["exec sleep 600", "exec sleep 600 >&- 2>&-"] {
+            assert!(shell(script, Duration::from_millis(50)).is_none(), "{script}");
+        }
+        let host = Host { mounts: None };
+        assert!(matches!(host.run(&["/no/such/program"]), Err(Fault::Refused(..))));
     }
 }

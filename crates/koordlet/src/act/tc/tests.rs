@@ -3,38 +3,62 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::decide::hooks::tc::PrivateClass;
 
-/// Notes what is run, and answers as an empty kernel would; or one that has all.
+/// Notes what is run, and answers as an empty kernel would; or one that has all, and more.
 #[derive(Clone, Default)]
 struct Notes {
     lines: Arc<Mutex<Vec<String>>>,
     has_all: bool,
+    /// Lines with this are refused.
+    refused: &'static str,
+    /// Lines with this hang.
+    hangs: &'static str,
 }
 
+/// A class whose pod is gone, and one whose pod had another address.
+const CLASSES: &str = "class htb 1:1 root rate 8Kbit\nclass htb 1:2 parent 1:1 prio 1\n\
+    class htb 1:7 parent 1:1 prio 2\nclass htb 1:2a parent 1:1 prio 2\n";
+const FILTERS: &str = "\
+    filter parent 1: protocol ip pref 1 cgroup chain 0 handle 0x2 \n\
+    filter parent 1: protocol ip pref 2 cgroup chain 0 handle 0x3 \n\
+    filter parent 1: protocol ip pref 3 cgroup chain 0 handle 0x4 \n\
+    filter parent 1: protocol ip pref 7 cgroup chain 0 handle 0x7 \n\
+    filter parent 1: protocol ip pref 42 u32 chain 0 fh 801::800 order 2048 key ht 801 bkt 0 flowid 1:2a not_in_hw \n  \
+    match 0a000009/ffffffff at 12\n\
+    filter parent 1: protocol ip pref 43 u32 chain 0 fh 801::800 order 2048 key ht 801 bkt 0 flowid 1:2b not_in_hw \n  \
+    match 0a000003/ffffffff at 12\n";
+
 impl Programs for Notes {
-    fn run(&self, words: &[&str]) -> Result<String, String> {
+    fn run(&self, words: &[&str]) -> Result<String, Fault> {
         let line = words.join(" ");
         self.lines.lock().unwrap().push(line.clone());
-        match (self.has_all, line.as_str()) {
-            (true, "tc qdisc show dev eth0") => Ok("qdisc htb 1: root refcnt 2 r2q 10 default 0x2".into()),
-            (true, "tc filter show dev eth0") => {
-                Ok("filter cgroup handle 0x2 \nfilter cgroup handle 0x3 \nfilter cgroup handle 0x4 ".into())
-            }
-            (true, "ipset list ls_class") => Ok("Name: ls_class\nMembers:\n10.0.0.9\n".into()),
-            (false, line) if line.contains(" -C ") => Err("no such rule".into()),
-            _ => Ok(String::new()),
+        if !self.hangs.is_empty() && line.contains(self.hangs) {
+            return Err(Fault::Hung(line));
         }
+        let is_refused = !self.refused.is_empty() && line.contains(self.refused);
+        if is_refused || (!self.has_all && line.contains(" -C ")) {
+            return Err(Fault::Refused(line, "no".into()));
+        }
+        let answer = match line.as_str() {
+            _ if !self.has_all => "",
+            "tc qdisc show dev eth0" => "qdisc htb 1: root refcnt 2 r2q 10 default 0x2",
+            "tc class show dev eth0" => CLASSES,
+            "tc filter show dev eth0" => FILTERS,
+            "ipset list ls_class" => "Name: ls_class\nMembers:\n10.0.0.9\n",
+            _ => "",
+        };
+        Ok(answer.to_owned())
     }
 }
 
 fn desired() -> Desired {
     let class = |minor, rate, prio| Class { minor, rate, ceil: 1000, prio };
     let mut pods = PodPlan::default();
-    pods.addresses.insert("ls_class", BTreeSet::from(["10.0.0.1".to_owned()]));
-    let own = PrivateClass { class: class(0x2a, 50, 0), packets: Match::Address("10.0.0.2".into()) };
-    pods.classes.insert("u".into(), own);
-    pods.gone = vec![7];
+    pods.addresses.insert("ls_class", BTreeSet::from([Ipv4Addr::new(10, 0, 0, 1)]));
+    for (uid, minor, host) in [("u", 0x2a, 2), ("v", 0x2b, 3)] {
+        let packets = Match::Address(Ipv4Addr::new(10, 0, 0, host));
+        pods.classes.insert(uid.into(), PrivateClass { class: class(minor, 50, 2), packets });
+    }
     Desired {
         device: "eth0".into(),
         classes: [class(1, 1000, 0), class(2, 0, 1), class(3, 200, 2), class(4, 100, 3)],
@@ -42,15 +66,21 @@ fn desired() -> Desired {
     }
 }
 
-fn run(has_all: bool) -> Vec<String> {
-    let notes = Notes { has_all, ..Notes::default() };
-    Tc::new(&Root::host("/nowhere"), Box::new(notes.clone())).make(&desired(), 1_000_000_000).unwrap();
-    std::mem::take(&mut *notes.lines.lock().unwrap())
+/// The lines that were run, and how many faults were told.
+fn run(notes: Notes) -> (Vec<String>, usize) {
+    let tc = Tc::new(&Root::host("/nowhere"), Box::new(notes.clone()));
+    let faults = tc.make(&desired(), 1_000_000_000).len();
+    (std::mem::take(&mut *notes.lines.lock().unwrap()), faults)
+}
+
+fn with_all() -> Notes {
+    Notes { has_all: true, ..Notes::default() }
 }
 
 #[test]
 fn an_empty_kernel_gets_everything() {
-    let lines = run(false);
+    let (lines, faults) = run(Notes::default());
+    assert_eq!(faults, 0);
     for line in [
         "tc qdisc replace dev eth0 root handle 1: htb default 2",
         "tc class replace dev eth0 parent 1: classid 1:1 htb rate 1000bps ceil 1000bps burst 1600 prio 0",
@@ -58,10 +88,9 @@ fn an_empty_kernel_gets_everything() {
         "tc filter add dev eth0 protocol ip prio 1 parent 1: handle 2: cgroup",
         "ipset create -exist ls_class hash:ip",
         "ipset add -exist ls_class 10.0.0.1",
-        "iptables -t mangle -A POSTROUTING -m set --match-set ls_class src -j CLASSIFY --set-class 1:3",
-        "tc class replace dev eth0 parent 1:1 classid 1:2a htb rate 50bps ceil 1000bps burst 1600 prio 0",
+        "iptables -w 2 -t mangle -A POSTROUTING -m set --match-set ls_class src -j CLASSIFY --set-class 1:3",
+        "tc class replace dev eth0 parent 1:1 classid 1:2a htb rate 50bps ceil 1000bps burst 1600 prio 2",
         "tc filter add dev eth0 protocol ip parent 1: prio 42 u32 match ip src 10.0.0.2/32 classid 1:2a",
-        "tc class del dev eth0 classid 1:7",
     ] {
         assert!(lines.iter().any(|found| found == line), "{line} in\n{}", lines.join("\n"));
     }
@@ -74,11 +103,41 @@ fn an_empty_kernel_gets_everything() {
 
 #[test]
 fn what_is_there_is_not_made_again() {
-    let lines = run(true);
-    for part in ["qdisc replace", "handle 2: cgroup", " -A POSTROUTING"] {
+    let (lines, faults) = run(with_all());
+    assert_eq!(faults, 0);
+    for part in ["qdisc replace", "2: cgroup", " -A POSTROUTING", "10.0.0.3", "prio 43"] {
         assert!(!lines.iter().any(|line| line.contains(part)), "{part}");
     }
     assert!(lines.iter().any(|line| line == "ipset del -exist ls_class 10.0.0.9"));
+}
+
+/// koordlet-enforce 15.9: filter and class of a pod that is gone, and the filter of an address that moved.
+#[test]
+fn pods_leave_and_move() {
+    let (lines, _) = run(with_all());
+    let changes: Vec<&str> = lines
+        .iter()
+        .map(String::as_str)
+        .filter(|line| line.contains(" del dev ") || line.contains("filter add"))
+        .collect();
+    assert_eq!(
+        changes,
+        [
+            "tc filter del dev eth0 protocol ip parent 1: prio 7",
+            "tc class del dev eth0 classid 1:7",
+            "tc filter del dev eth0 protocol ip parent 1: prio 42",
+            "tc filter add dev eth0 protocol ip parent 1: prio 42 u32 match ip src 10.0.0.2/32 classid 1:2a",
+        ]
+    );
+}
+
+#[test]
+fn one_pods_fault_does_not_stop_the_others() {
+    let ends_with_the_other = |lines: &[String]| lines.iter().any(|line| line.contains("classid 1:2b"));
+    let (lines, faults) = run(Notes { refused: "10.0.0.2/32", ..Notes::default() });
+    assert_eq!((ends_with_the_other(&lines), faults), (true, 1));
+    let (lines, faults) = run(Notes { hangs: "10.0.0.2/32", ..Notes::default() });
+    assert_eq!((ends_with_the_other(&lines), faults), (false, 1), "others would hang as well");
 }
 
 /// By the same run, and by another that knows of it by the mark alone.
@@ -87,13 +146,17 @@ fn what_was_made_is_taken_away() {
     let dir = tempfile::tempdir().unwrap();
     let root = Root::host(dir.path());
     let notes = Notes::default();
-    give_back(&root, Box::new(notes.clone()));
+    assert!(give_back(&root, Box::new(notes.clone())));
     assert!(notes.lines.lock().unwrap().is_empty(), "nothing was made");
     note(&mark(&root), "eth0").unwrap();
-    give_back(&root, Box::new(notes.clone()));
+    assert!(
+        !give_back(&root, Box::new(Notes { hangs: "iptables", ..Notes::default() })),
+        "to be tried again"
+    );
+    assert!(give_back(&root, Box::new(notes.clone())));
     let lines = std::mem::take(&mut *notes.lines.lock().unwrap());
     assert_eq!(lines[0], "tc qdisc del dev eth0 root");
     assert_eq!(lines.iter().filter(|line| line.starts_with("ipset destroy")).count(), 3);
-    give_back(&root, Box::new(notes.clone()));
+    assert!(give_back(&root, Box::new(notes.clone())));
     assert!(notes.lines.lock().unwrap().is_empty(), "once is enough");
 }

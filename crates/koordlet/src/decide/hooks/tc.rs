@@ -4,6 +4,7 @@
 //! The result is desired state; whoever applies it compares it with what the kernel has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -19,7 +20,7 @@ use crate::decide::wish::{File, Wish};
 /// The handle that all classes hang from.
 pub const MAJOR: u32 = 1;
 /// Minor numbers of private classes; those below are the node's own.
-const PRIVATE_MIN: u32 = 5;
+pub const PRIVATE_MIN: u32 = 5;
 const PRIVATE_MAX: u32 = 0xffff;
 /// Room that a class's buffer has above one tick's worth.
 const BUFFER_ROOM: i64 = 1600;
@@ -46,6 +47,16 @@ impl NodeClass {
             NodeClass::System => 2,
             NodeClass::Ls => 3,
             NodeClass::Be => 4,
+        }
+    }
+
+    /// Who may borrow first; private classes have that of their pod's class.
+    fn prio(self) -> u32 {
+        match self {
+            NodeClass::Root => 0,
+            NodeClass::System => 1,
+            NodeClass::Ls => 2,
+            NodeClass::Be => 3,
         }
     }
 
@@ -88,6 +99,10 @@ impl Class {
         let ceil = if ceil_bits == 0 { rate_bits } else { ceil_bits };
         Class { minor, rate: rate_bits / 8, ceil: ceil / 8, prio }
     }
+
+    fn of_node(class: NodeClass, rate_bits: i64, ceil_bits: i64) -> Class {
+        Class::new(class.minor(), rate_bits, ceil_bits, class.prio())
+    }
 }
 
 /// Why the node's classes stay as they are.
@@ -114,10 +129,10 @@ pub fn classes(strategy: &ResourceQosStrategy, system: &SystemStrategy) -> Resul
     let rest = all.checked_sub(ls_min).and_then(|rest| rest.checked_sub(be_min)).filter(|rest| *rest >= 0);
     let Some(rest) = rest else { return Err(TcError::TooMuch { ls: ls_min, be: be_min, total: all }) };
     Ok([
-        Class::new(NodeClass::Root.minor(), all, all, 0),
-        Class::new(NodeClass::System.minor(), rest, all, 1),
-        Class::new(NodeClass::Ls.minor(), ls_min, ls_max, 2),
-        Class::new(NodeClass::Be.minor(), be_min, be_max, 3),
+        Class::of_node(NodeClass::Root, all, all),
+        Class::of_node(NodeClass::System, rest, all),
+        Class::of_node(NodeClass::Ls, ls_min, ls_max),
+        Class::of_node(NodeClass::Be, be_min, be_max),
     ])
 }
 
@@ -135,11 +150,11 @@ fn egress(class: Option<&ResourceQos>, total: Quantity) -> (i64, i64) {
 }
 
 /// How a pod's packets are recognised.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
     /// By the class id of its group: it has the host's address.
     Group,
-    Address(String),
+    Address(Ipv4Addr),
 }
 
 /// A pod's own class.
@@ -154,16 +169,14 @@ pub struct PrivateClass {
 pub struct PodPlan {
     /// Classes of pods with a limit, by uid.
     pub classes: BTreeMap<Arc<str>, PrivateClass>,
-    /// Classes whose pods are gone or have no limit any more.
-    pub gone: Vec<u32>,
     /// Addresses of pods without a limit, by the set they belong to.
-    pub addresses: BTreeMap<&'static str, BTreeSet<String>>,
+    pub addresses: BTreeMap<&'static str, BTreeSet<Ipv4Addr>>,
     /// Class ids of groups.
     pub wishes: Vec<Wish>,
     pub problems: Vec<String>,
 }
 
-/// Plans for all pods. `existing` are the private classes that the kernel has, by the uid of their pod.
+/// Plans for all pods. `existing` are the private classes that pods have, by uid.
 ///
 /// Differs: classes are found again after a restart (item 33), a limit is divided by 8 once (item 17), and a
 /// minor number is never one of the node's own.
@@ -186,37 +199,41 @@ pub fn pods(pods: &[Pod], existing: &BTreeMap<Arc<str>, u32>) -> PodPlan {
             plan.share(pod, class);
             continue;
         }
+        let Some(packets) = packets(pod) else {
+            // Its address comes later, and with it its class.
+            plan.wishes.push(number(pod.place(), File::NetClsClassid, 0));
+            continue;
+        };
         let known = existing.get(&pod.id.uid).copied().filter(|minor| *minor >= PRIVATE_MIN);
         let Some(minor) = known.or_else(|| free_minor(&pod.id.uid, &taken)) else {
             plan.problems.push(format!("pod {}/{}: no class is free", pod.namespace, pod.name));
             continue;
         };
         taken.insert(minor);
-        plan.own(pod, Class::new(minor, egress, egress, 0));
+        let class = Class::new(minor, egress, egress, class.prio());
+        plan.wishes.push(number(pod.place(), File::NetClsClassid, handle(minor)));
+        plan.classes.insert(pod.id.uid.clone(), PrivateClass { class, packets });
     }
-    let kept: BTreeSet<u32> = plan.classes.values().map(|own| own.class.minor).collect();
-    plan.gone = existing.values().copied().filter(|minor| !kept.contains(minor)).collect();
     plan
 }
 
 impl PodPlan {
     /// The pod's traffic goes with its class's.
     fn share(&mut self, pod: &Pod, class: NodeClass) {
-        if let (Some(set), Some(ip)) = (class.address_set(), pod.ip.clone().filter(|_| !pod.is_host_network))
-        {
+        if let (Some(set), Some(Match::Address(ip))) = (class.address_set(), packets(pod)) {
             self.addresses.entry(set).or_default().insert(ip);
         }
         self.wishes.push(number(pod.place(), File::NetClsClassid, handle(class.minor())));
     }
+}
 
-    fn own(&mut self, pod: &Pod, class: Class) {
-        let packets = match &pod.ip {
-            Some(ip) if !pod.is_host_network => Match::Address(ip.clone()),
-            _ => Match::Group,
-        };
-        self.wishes.push(number(pod.place(), File::NetClsClassid, handle(class.minor)));
-        self.classes.insert(pod.id.uid.clone(), PrivateClass { class, packets });
+/// How the pod's packets are recognised; none before it has an address. Filters and sets are of IPv4, as the route is
+/// that names the device.
+fn packets(pod: &Pod) -> Option<Match> {
+    if pod.is_host_network {
+        return Some(Match::Group);
     }
+    pod.ip.as_deref()?.parse().ok().map(Match::Address)
 }
 
 /// A class id as net_cls wants it.
@@ -307,15 +324,22 @@ mod tests {
         let plan = pods(&[limited("p").read()], &BTreeMap::new());
         let own = &plan.classes["p"];
         assert_eq!((own.class.rate, own.class.ceil), (10_000_000, 10_000_000), "koordlet-enforce#18.216");
-        assert_eq!(own.packets, Match::Address("10.0.0.7".to_string()));
+        assert_eq!(own.packets, Match::Address(Ipv4Addr::new(10, 0, 0, 7)));
+        assert_eq!(own.class.prio, 2, "that of its class");
         assert_eq!(plan.wishes[0].value.to_string(), handle(own.class.minor).to_string());
         let host = pods(&[limited("p").host_network().read()], &BTreeMap::new());
         assert_eq!(host.classes["p"].packets, Match::Group);
         let existing = [(Arc::from("p"), 42), (Arc::from("gone"), 43)].into();
         let again = pods(&[limited("p").read()], &existing);
-        assert_eq!((again.classes["p"].class.minor, again.gone), (42, vec![43]));
+        let minors: Vec<u32> = again.classes.values().map(|own| own.class.minor).collect();
+        assert_eq!(minors, [42]);
+        for early in [limited("p").ip(""), limited("p").ip("fd00::7")] {
+            let plan = pods(&[early.read()], &BTreeMap::new());
+            assert!(plan.classes.is_empty(), "no address, no class");
+            assert_eq!(plan.wishes[0].value.to_string(), "0", "koordlet-enforce 15.9");
+        }
         let shared = pods(&[pod("b").qos("BE").ip("10.0.0.8").read()], &BTreeMap::new());
-        assert_eq!(shared.addresses["be_class"], BTreeSet::from(["10.0.0.8".to_string()]));
+        assert_eq!(shared.addresses["be_class"], BTreeSet::from([Ipv4Addr::new(10, 0, 0, 8)]));
         assert!(shared.addresses["ls_class"].is_empty());
         let broken = pods(&[limited("p").annotated(PodNetworkQos::KEY, "{").read()], &BTreeMap::new());
         assert_eq!((broken.wishes.len(), broken.problems.len()), (0, 1));
@@ -326,7 +350,8 @@ mod tests {
         #[test]
         fn numbers_are_unique(uids in prop::collection::btree_set("[a-z]{1,4}", 1..40)) {
             let limited = |uid: &String| {
-                pod(uid).qos("LS").annotated(PodNetworkQos::KEY, r#"{"egressLimit":"8M"}"#).read()
+                let limit = r#"{"egressLimit":"8M"}"#;
+                pod(uid).qos("LS").host_network().annotated(PodNetworkQos::KEY, limit).read()
             };
             let all: Vec<Pod> = uids.iter().map(limited).collect();
             let plan = pods(&all, &BTreeMap::new());

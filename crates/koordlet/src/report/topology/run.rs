@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::kubelet::KubeletConfig;
 use super::{ComputeError, Computed, Sources, compute};
+use crate::decide::snapshot::Layout;
 use crate::state::kubelet::{Kubelet, KubeletError};
 use crate::state::{Hardware, NodeState, PodState, State};
 
@@ -167,12 +168,17 @@ impl Reporter {
             kubelet: self.config.known.as_ref(),
             cpu_manager: cpu_manager.as_deref(),
             reports_huge_pages: self.options.reports_huge_pages,
+        })
+        .inspect_err(|error| {
+            if let ComputeError::NumaNodes { layout, .. } = error {
+                self.publish(layout);
+            }
         })?;
         if self.warnings != computed.warnings {
             self.warnings.clone_from(&computed.warnings);
             computed.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         }
-        self.publish(&computed);
+        self.publish(&computed.layout);
         let (node, hardware, pods) = (node.clone(), hardware.clone(), pods.clone());
         Ok(Last { node, hardware, pods, cpu_manager, computed, object: None })
     }
@@ -234,11 +240,11 @@ impl Reporter {
     }
 
     /// What decisions read; told only when it changed.
-    fn publish(&self, computed: &Computed) {
-        if self.state.load().layout.as_deref() == Some(&computed.layout) {
+    fn publish(&self, layout: &Layout) {
+        if self.state.load().layout.as_deref() == Some(layout) {
             return;
         }
-        let layout = Arc::new(computed.layout.clone());
+        let layout = Arc::new(layout.clone());
         self.state.update(|snapshot| {
             snapshot.layout = Some(layout);
             snapshot.editions.layout += 1;

@@ -333,8 +333,20 @@ fn zones_of_numa_nodes() {
     // koordlet-observe#13.6.F23
     let mut odd = scene(sixteen());
     odd.hardware.numa_nodes.pop();
-    let error = odd.compute().unwrap_err().to_string();
-    assert!(error.starts_with("NUMA node number not matched"), "{error}");
+    let error = odd.compute().unwrap_err();
+    assert!(error.to_string().starts_with("NUMA node number not matched"), "{error}");
+    let ComputeError::NumaNodes { layout, .. } = error else { panic!("{error}") };
+    assert_eq!(layout.topology.all().len(), 16, "decisions go on");
+    // A kernel without NUMA tells no nodes at all.
+    let mut flat = scene(four());
+    flat.hardware.numa_nodes.clear();
+    flat.reports_huge_pages = true;
+    let capacity = [("memory", "8Gi"), ("hugepages-2Mi", "1Gi")];
+    flat.node.node.capacity =
+        capacity.map(|(name, amount)| (name.to_owned(), amount.parse().unwrap())).into();
+    let zones = flat.compute().unwrap().zones;
+    let want = [("cpu", "4"), ("hugepages-1Gi", "0"), ("hugepages-2Mi", "1Gi"), ("memory", "7Gi")];
+    assert_eq!((zones.len(), zones[0].name.as_str(), amounts(&zones[0])), (1, "node-0", plain(&want)));
     // Memory without CPUs is a zone of its own, whatever its number.
     let mut far = scene(four());
     far.hardware.numa_nodes.push(numa(7, GIB_KIB));

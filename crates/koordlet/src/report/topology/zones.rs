@@ -5,9 +5,9 @@ use koord_api::keys::node_topology::label::ENABLE_NUMA_RESERVATION;
 use koord_api::keys::resource::{CPU, MEMORY};
 use koord_api::quantity::{Family, Quantity};
 use koord_api::topology::CpuTopology;
+use koord_linux::stat::MemInfo;
 use koord_linux::topology::NumaNode;
 
-use super::ComputeError;
 use crate::decide::snapshot::milli;
 use crate::state::{Hardware, NodeState};
 
@@ -16,23 +16,29 @@ pub(super) const HUGE_2MI: &str = "hugepages-2Mi";
 const MIB_2: i64 = 2 << 20;
 const GIB: i64 = 1 << 30;
 
-/// The zones in order. A NUMA node without CPUs is a zone with memory alone.
+/// The zones in order. A NUMA node without CPUs is a zone with memory alone, and a kernel that knows no NUMA nodes has one
+/// of everything. None when CPUs are on a node whose memory is not known.
 ///
-/// Differs: upstream reports nothing at all on a machine with memory-only NUMA nodes.
+/// Differs: upstream reports nothing at all on a machine with memory-only NUMA nodes, or on a kernel without NUMA.
 pub(super) fn zones(
     topology: &CpuTopology,
     hardware: &Hardware,
     node: &NodeState,
     reports_huge_pages: bool,
-) -> Result<Vec<Zone>, ComputeError> {
-    let is_known = |id: u32| hardware.numa_nodes.iter().any(|numa| numa.id == id);
-    if hardware.numa_nodes.is_empty() || !topology.nodes().all(|(id, _)| is_known(id)) {
-        return Err(ComputeError::NumaNodes {
-            cpu_nodes: topology.nodes().count(),
-            memory_nodes: hardware.numa_nodes.len(),
-        });
+) -> Option<Vec<Zone>> {
+    let only;
+    let numa_nodes = match hardware.numa_nodes.as_slice() {
+        [] => {
+            only = [whole_machine(node)];
+            &only
+        }
+        several => several,
+    };
+    let is_known = |id: u32| numa_nodes.iter().any(|numa| numa.id == id);
+    if !topology.nodes().all(|(id, _)| is_known(id)) {
+        return None;
     }
-    let reserved = Reserved::of(node, hardware.numa_nodes.len());
+    let reserved = Reserved::of(node, numa_nodes.len());
     let zone = |numa: &NumaNode| {
         let cpus = topology.node(numa.id).map_or(0, koord_api::cpuset::CpuSet::len);
         let huge = |pages: u64, size: i64| {
@@ -56,9 +62,23 @@ pub(super) fn zones(
             ..Zone::default()
         }
     };
-    let mut zones: Vec<Zone> = hardware.numa_nodes.iter().map(zone).collect();
+    let mut zones: Vec<Zone> = numa_nodes.iter().map(zone).collect();
     sort_zones(&mut zones);
-    Ok(zones)
+    Some(zones)
+}
+
+/// The machine as one NUMA node: its memory is what kubelet found in `/proc/meminfo`.
+fn whole_machine(node: &NodeState) -> NumaNode {
+    let bytes = |name: &str| {
+        let value = node.node.capacity.get(name).map_or(0, |quantity| quantity.value());
+        u64::try_from(value).unwrap_or(0)
+    };
+    NumaNode {
+        id: 0,
+        memory: MemInfo { total_kib: bytes(MEMORY) / 1024, ..MemInfo::default() },
+        huge_pages_2mi: bytes(HUGE_2MI) / MIB_2.unsigned_abs(),
+        huge_pages_1gi: bytes(HUGE_1GI) / GIB.unsigned_abs(),
+    }
 }
 
 fn signed(value: u64) -> i64 {

@@ -1,14 +1,19 @@
-//! Traffic control on a real network stack: classes, filters and sets of addresses come, and go without a trace.
+//! Traffic control on a real network stack: classes, filters and sets of addresses come, and go without a trace; those of
+//! a single pod with the pod.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::SERVICE;
 use crate::modules;
-use crate::stage::{Stage, run};
+use crate::node::PodPlan;
+use crate::stage::{Actor, Stage, run};
 
 const DEVICE: &str = "dummy0";
 const GATE: &str = "-feature-gates=TCNetworkQoS=true,AuditEvents=true";
+
+/// A pod with a limit of its own.
+const LIMITED: PodPlan<'static> = PodPlan { name: "limited", ..SERVICE };
 
 fn shaped(policy: &str) -> Value {
     json!({
@@ -35,9 +40,11 @@ pub(super) async fn play() -> Result<()> {
 
     stage.start_and_wait(&[GATE]).await?;
     stage.until("traffic is shaped", async |_| Ok(is_shaped(&kernel()?))).await?;
+    limited_pod(&mut stage).await?;
     // Another run finds everything there, and takes it away when the policy changes.
     stage.kill()?;
     stage.start_and_wait(&[GATE]).await?;
+    stage.until("traffic is still shaped", async |_| Ok(is_shaped(&kernel()?))).await?;
     stage.world.order(shaped("terway-qos")).await?;
     stage.until("nothing is left of it", async |_| Ok(kernel()? == before)).await?;
     stage.world.order(shaped("tc")).await?;
@@ -46,6 +53,58 @@ pub(super) async fn play() -> Result<()> {
     stage.clean_up()?;
     ensure!(kernel()? == before, "after clean-up: {:#?}", kernel()?);
     Ok(())
+}
+
+/// A class and a filter appear when the pod has an address, follow its limit and its address, and are gone with it, though
+/// it left while no koordlet was there to see.
+async fn limited_pod(stage: &mut Stage) -> Result<()> {
+    let shared = kernel()?;
+    let pod = stage.pod(LIMITED).await?;
+    limit(stage, &pod, "8M", None);
+    stage.until("kubelet was heard", async |stage| Ok(stage.page("/metrics").await.is_ok())).await?;
+    ensure!(kernel()? == shared, "without an address there is no class: {:#?}", kernel()?);
+    limit(stage, &pod, "8M", Some("10.1.0.20"));
+    stage.until("the pod has a class", async |_| Ok(is_limited("8Mbit", "0a010014")?)).await?;
+    limit(stage, &pod, "16M", Some("10.1.0.21"));
+    stage.until("class and filter follow", async |_| Ok(is_limited("16Mbit", "0a010015")?)).await?;
+    stage.kill()?;
+    stage.start_and_wait(&[GATE]).await?;
+    stage.until("another run finds them", async |_| Ok(is_limited("16Mbit", "0a010015")?)).await?;
+    stage.kill()?;
+    stage.end(&pod)?;
+    stage.start_and_wait(&[GATE]).await?;
+    stage.until("they are gone with the pod", async |_| Ok(kernel()? == shared)).await
+}
+
+fn limit(stage: &Stage, pod: &Actor, egress: &str, ip: Option<&str>) {
+    let annotation = json!({ "ingressLimit": egress, "egressLimit": egress }).to_string();
+    stage.world.retell(&pod.pod.uid, |told| {
+        told["metadata"]["annotations"] = json!({ "koordinator.sh/networkQOS": annotation });
+        told["status"]["podIP"] = json!(ip);
+    });
+}
+
+/// Whether one class beyond the shared ones has this rate, and one filter this address.
+fn is_limited(rate: &str, address: &str) -> Result<bool> {
+    let traffic = kernel()?;
+    let is_private = |line: &&str| {
+        let is_shared =
+            ["1:1 ", "1:2 ", "1:3 ", "1:4 "].iter().any(|id| line.starts_with(&format!("class htb {id}")));
+        !is_shared
+    };
+    let classes: Vec<&str> = traffic.classes.lines().filter(is_private).collect();
+    let matches: Vec<&str> = traffic.filters.lines().filter(|line| line.contains("match ")).collect();
+    let is_class = |line: &&str| {
+        ["parent 1:1", "prio 2", &format!("rate {rate}"), &format!("ceil {rate}")]
+            .iter()
+            .all(|part| line.contains(part))
+    };
+    let is_so = matches!(&classes[..], [class] if is_class(class))
+        && matches!(&matches[..], [line] if line.contains(&format!("match {address}/ffffffff at 12")));
+    if !is_so {
+        eprintln!("not so yet: {classes:?} {matches:?}");
+    }
+    Ok(is_so)
 }
 
 /// What the kernel has.

@@ -74,6 +74,28 @@ async fn without_the_gate_only_the_node_itself_hears() {
     assert!(!seen.catch_up(&state.load()).layout);
 }
 
+/// A kernel without NUMA, and one that tells CPUs of a node but not its memory: decisions need neither.
+#[tokio::test]
+async fn odd_machines_have_a_layout() {
+    for (missing, is_reported) in [(&["bus/node", "devices/system/node"][..], true), (&["bus/node"], false)] {
+        let (_folder, root) = machine();
+        for dir in missing {
+            fs::remove_dir_all(root.sys.join(dir)).unwrap();
+        }
+        if !is_reported {
+            fs::rename(
+                root.sys.join("devices/system/node/node0"),
+                root.sys.join("devices/system/node/node3"),
+            )
+            .unwrap();
+        }
+        let state = state();
+        assert_eq!(reporter(&state, &root, None).round().await.is_ok(), is_reported, "{missing:?}");
+        assert_eq!(state.load().layout.as_ref().unwrap().topology.all().to_string(), "0-1");
+        assert!(!state.load().missing().contains(&"the CPUs of the node"));
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_told_before_pods_are_known() {
     let (_folder, root) = machine();

@@ -1,0 +1,183 @@
+//! What features leave on the node that is no value of a file, and how another run takes it away when the feature is off.
+//!
+//! Values of files are in the ledger of `apply/undo.rs`. For what is here a mark below `/var/run` says that there may be
+//! something of ours, so that what others made is not taken away.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use koord_linux::cgroup::Cgroups;
+use koord_linux::idle_pages::Kidled;
+use koord_linux::resctrl::Resctrl;
+use koord_linux::root::Root;
+
+use super::{core_sched, host_programs, tc, terway};
+use crate::decide::hooks::pod_resctrl::GROUP_PREFIX;
+use crate::decide::resctrl::GROUPS;
+
+/// Something that cannot be told to be ours by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trace {
+    Cookies,
+    ResctrlClasses,
+    TerwayFiles,
+}
+
+impl Trace {
+    fn mark(self, root: &Root) -> PathBuf {
+        let name = match self {
+            Trace::Cookies => "gave-cookies",
+            Trace::ResctrlClasses => "made-resctrl-classes",
+            Trace::TerwayFiles => "wrote-terway-files",
+        };
+        root.var_run.join("koordlet").join(name)
+    }
+
+    /// Says that there may be something from now on. To be called before there is.
+    pub(super) fn leave(self, root: &Root) {
+        let mark = self.mark(root);
+        if mark.exists() {
+            return;
+        }
+        let made = mark.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&mark, ""));
+        if let Err(error) = made {
+            let (error, mark) = (&error as &dyn std::error::Error, mark.display());
+            tracing::warn!(error, %mark, "what a feature made cannot be taken away by another run");
+        }
+    }
+
+    fn is_left(self, root: &Root) -> bool {
+        self.mark(root).exists()
+    }
+
+    fn forget(self, root: &Root) {
+        // Found again, it costs the next run another look.
+        let _ = fs::remove_file(self.mark(root));
+    }
+}
+
+/// Where to look.
+pub struct Leftovers<'a> {
+    pub root: &'a Root,
+    pub cgroups: &'a Cgroups,
+    pub resctrl: &'a Resctrl,
+    pub terway_dir: &'a Path,
+    pub is_host_mode: bool,
+}
+
+impl Leftovers<'_> {
+    /// Takes away what features left that are off, and says how many things could not be.
+    pub fn take_away(&self, is_on: impl Fn(&str) -> bool) -> usize {
+        let mut stay = 0;
+        if !is_on("TCNetworkQoS") && !tc::give_back(self.root, host_programs(self.root, self.is_host_mode)) {
+            stay += 1;
+        }
+        if !is_on("CoreSched") {
+            let cookies = || {
+                let processes = core_sched::give_back(self.cgroups);
+                tracing::info!(processes, "core-scheduling cookies were taken away");
+                0
+            };
+            self.of(Trace::Cookies, cookies, &mut stay);
+        }
+        if !is_on("RdtResctrl") {
+            let classes = || self.remove_groups(|name| GROUPS.iter().any(|class| class.as_str() == name));
+            self.of(Trace::ResctrlClasses, classes, &mut stay);
+        }
+        if !is_on("Resctrl") {
+            // Their names say whose they are.
+            stay += self.remove_groups(|name| name.starts_with(GROUP_PREFIX));
+        }
+        if !is_on("TerwayQoS") {
+            self.of(
+                Trace::TerwayFiles,
+                || usize::from(terway::give_back(self.terway_dir).is_err()),
+                &mut stay,
+            );
+        }
+        if !is_on("ColdPageCollector")
+            && let Err(error) = Kidled::give_back(self.root)
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "kidled keeps running");
+            stay += 1;
+        }
+        stay
+    }
+
+    /// Where there is a mark, which stays as long as something does.
+    fn of(&self, trace: Trace, take_away: impl FnOnce() -> usize, stay: &mut usize) {
+        if !trace.is_left(self.root) {
+            return;
+        }
+        tracing::info!(?trace, "taking away what an earlier run left");
+        match take_away() {
+            0 => trace.forget(self.root),
+            some => *stay += some,
+        }
+    }
+
+    fn remove_groups(&self, is_ours: impl Fn(&str) -> bool) -> usize {
+        let groups = self.resctrl.groups().unwrap_or_default();
+        let remove = |group: &&String| {
+            let removed = self.resctrl.remove(group);
+            removed
+                .inspect_err(|error| {
+                    let error = error as &dyn std::error::Error;
+                    tracing::warn!(error, %group, "a resctrl group stays");
+                })
+                .is_err()
+        };
+        groups.iter().filter(|name| is_ours(name)).filter(remove).count()
+    }
+}
+
+/// Removes a file that may not be there.
+pub(super) fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use koord_linux::cgroup::{Driver, Version};
+
+    use super::*;
+
+    /// Each thing with the gate that keeps it; what has a mark is somebody else's without it. A plain directory is no
+    /// group of resctrl and stays, which shows that it was tried.
+    #[test]
+    fn features_that_are_off_leave_nothing() {
+        for (gate, file, trace) in [
+            ("RdtResctrl", "sys/fs/resctrl/BE/schemata", Some(Trace::ResctrlClasses)),
+            ("Resctrl", "sys/fs/resctrl/koordlet-u1/schemata", None),
+            ("TerwayQoS", "terway/pod.json", Some(Trace::TerwayFiles)),
+        ] {
+            for (is_marked, is_on) in [(true, true), (true, false), (false, false)] {
+                let dir = tempfile::tempdir().unwrap();
+                let root = Root::host(dir.path());
+                let file = dir.path().join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(&file, "{}").unwrap();
+                if let Some(trace) = trace.filter(|_| is_marked) {
+                    trace.leave(&root);
+                    trace.leave(&root);
+                }
+                let leftovers = Leftovers {
+                    root: &root,
+                    cgroups: &Cgroups::new(&root, Version::V2, Driver::Cgroupfs),
+                    resctrl: &Resctrl::new(&root),
+                    terway_dir: &dir.path().join("terway"),
+                    is_host_mode: true,
+                };
+                let stay = leftovers.take_away(|name| name == gate && is_on);
+                let is_tried = stay > 0 || !file.exists();
+                assert_eq!(is_tried, !is_on && (is_marked || trace.is_none()), "{gate} {is_marked} {is_on}");
+                let is_marked = trace.is_some_and(|trace| trace.is_left(&root));
+                assert_eq!(is_marked && is_tried, stay > 0 && trace.is_some(), "what stays is tried again");
+            }
+        }
+    }
+}
