@@ -21,6 +21,7 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
+pub use crate::decide::evict::Outcome;
 pub use evict::{EvictOrder, Evictor};
 pub use suppress::Today;
 
@@ -109,10 +110,17 @@ pub struct Ground<'a> {
     pub store: &'a Store,
 }
 
-/// Through whom a strategy acts.
-pub struct Hands<'a> {
-    pub applier: &'a mut Applier,
-    pub evictor: &'a mut dyn Evictor,
+/// Through whom a strategy acts, and what it knows together with others.
+struct Hands<'a> {
+    applier: &'a mut Applier,
+    evictor: &'a mut dyn Evictor,
+    shared: &'a mut Shared,
+}
+
+/// What several strategies must see in the same way.
+#[derive(Default)]
+struct Shared {
+    departures: evict::Departures,
 }
 
 impl Hands<'_> {
@@ -153,11 +161,19 @@ struct Entry {
 pub struct Act {
     setting: Setting,
     entries: Vec<Entry>,
+    shared: Shared,
     today: Today,
 }
 
-/// The strategies under the names of the original, with the gates of which one at least must be on.
+/// Everything that is on, in the order of turns.
 fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
+    let mut entries = strategies(setting, today);
+    entries.extend(hooks(setting));
+    entries
+}
+
+/// The strategies under the names of the original, with the gates of which one at least must be on.
+fn strategies(setting: &Setting, today: &Today) -> Vec<Entry> {
     let is_on = |gates: &[&str]| gates.iter().any(|gate| setting.gates.is_on(gate));
     let qos = &setting.qos;
     let mut entries = Vec::new();
@@ -200,22 +216,21 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
         qos.reconcile_interval,
         Box::new(system_config::SystemConfig),
     );
-    add("TerwayQoS", &["TerwayQoS"], setting.hooks.reconcile_interval, Box::<terway::Terway>::default());
-    add(
-        "CoreSched",
-        &["CoreSched"],
-        setting.hooks.reconcile_interval,
-        Box::<core_sched::CoreSched>::default(),
-    );
-    let traffic = tc::Tc::new(&setting.root, host_programs(&setting.root, setting.is_host_mode));
-    add("TCNetworkQoS", &["TCNetworkQoS"], setting.hooks.reconcile_interval, Box::new(traffic));
+    entries
+}
+
+/// What follows pods and rules.
+fn hooks(setting: &Setting) -> Vec<Entry> {
     let every = setting.hooks.reconcile_interval;
-    entries.push(Entry {
-        name: "runtime-hooks",
-        every,
-        next: None,
-        strategy: Box::<reconcile::Reconciler>::default(),
-    });
+    let entry = |name, strategy: Box<dyn Strategy>| Entry { name, every, next: None, strategy };
+    let traffic = tc::Tc::new(&setting.root, host_programs(&setting.root, setting.is_host_mode));
+    let mut entries = vec![
+        entry("TerwayQoS", Box::<terway::Terway>::default()),
+        entry("CoreSched", Box::<core_sched::CoreSched>::default()),
+        entry("TCNetworkQoS", Box::new(traffic)),
+    ];
+    entries.retain(|entry| setting.gates.is_on(entry.name));
+    entries.push(entry("runtime-hooks", Box::<reconcile::Reconciler>::default()));
     entries
 }
 
@@ -237,7 +252,7 @@ impl Act {
     pub fn new(setting: Setting) -> Act {
         let today = Today::default();
         let entries = table(&setting, &today);
-        Act { setting, entries, today }
+        Act { setting, entries, shared: Shared::default(), today }
     }
 
     pub fn setting(&self) -> &Setting {
@@ -251,11 +266,12 @@ impl Act {
 
     /// How many things about pods strategies remember.
     pub fn kept(&self) -> usize {
-        self.entries.iter().map(|entry| entry.strategy.kept()).sum()
+        self.shared.departures.len() + self.entries.iter().map(|entry| entry.strategy.kept()).sum::<usize>()
     }
 
     /// Gives every strategy that is due its turn.
-    pub fn turn(&mut self, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+    pub fn turn(&mut self, ground: &Ground<'_>, applier: &mut Applier, evictor: &mut dyn Evictor) {
+        let hands = &mut Hands { applier, evictor, shared: &mut self.shared };
         for entry in &mut self.entries {
             let is_due = entry.next.is_none_or(|next| ground.now >= next);
             if !is_due && !entry.strategy.is_urgent(ground.news) {
