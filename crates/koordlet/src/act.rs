@@ -37,7 +37,8 @@ use koord_linux::cgroup::{Cgroups, Version};
 use koord_linux::root::Root;
 
 use crate::apply::{Applier, Names, Report, Settled};
-use crate::decide::snapshot::Pod;
+use crate::decide::hooks::cpu_normalization;
+use crate::decide::snapshot::{Node, Pod};
 use crate::decide::wish::Batch;
 use crate::flags::{CollectOptions, HookOptions, QosOptions};
 use crate::metrics::{KoordletMetrics, Metric};
@@ -121,6 +122,20 @@ struct Hands<'a> {
 #[derive(Default)]
 struct Shared {
     departures: evict::Departures,
+    /// How much faster this node's CPU is. Spec: koordlet-enforce 15.3.
+    normalization: cpu_normalization::Memory,
+    has_looked: bool,
+}
+
+impl Shared {
+    /// Takes over what the Node says anew.
+    fn look(&mut self, news: News, node: Option<&Node>) {
+        let Some(node) = node.filter(|_| news.node_metadata || !self.has_looked) else { return };
+        self.has_looked = true;
+        if let Err(error) = self.normalization.take(node) {
+            tracing::warn!(error, "the CPU normalization ratio cannot be read; the last one stays");
+        }
+    }
 }
 
 impl Hands<'_> {
@@ -168,6 +183,8 @@ pub struct Act {
 /// Everything that is on, in the order of turns.
 fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
     let mut entries = strategies(setting, today);
+    // An interval of 0 switches a strategy off, as its gate does.
+    entries.retain(|entry| !entry.every.is_zero());
     entries.extend(hooks(setting));
     entries
 }
@@ -214,7 +231,7 @@ fn strategies(setting: &Setting, today: &Today) -> Vec<Entry> {
         "SystemConfigReconcile",
         &["SystemConfig"],
         qos.reconcile_interval,
-        Box::new(system_config::SystemConfig),
+        Box::<system_config::SystemConfig>::default(),
     );
     entries
 }
@@ -271,6 +288,7 @@ impl Act {
 
     /// Gives every strategy that is due its turn.
     pub fn turn(&mut self, ground: &Ground<'_>, applier: &mut Applier, evictor: &mut dyn Evictor) {
+        self.shared.look(ground.news, ground.snapshot.node.as_deref().map(|node| &node.node));
         let hands = &mut Hands { applier, evictor, shared: &mut self.shared };
         for entry in &mut self.entries {
             let is_due = entry.next.is_none_or(|next| ground.now >= next);

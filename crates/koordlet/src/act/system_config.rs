@@ -5,11 +5,14 @@ use std::fs;
 use koord_linux::system::SystemFile;
 
 use super::{Ground, Hands, Setting, Strategy};
-use crate::decide::system_config;
+use crate::decide::system_config::{self, Refused};
 use crate::decide::wish::Batch;
 
-/// The strategy; it remembers nothing.
-pub(super) struct SystemConfig;
+/// The strategy and what it refused last, so that it is told once.
+#[derive(Default)]
+pub(super) struct SystemConfig {
+    refused: Vec<Refused>,
+}
 
 impl Strategy for SystemConfig {
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
@@ -21,8 +24,11 @@ impl Strategy for SystemConfig {
         let features =
             has_features.then(|| fs::read_to_string(SystemFile::SchedFeatures.path(&setting.root)).ok());
         let plan = system_config::plan(&slo.system, &node.node, features.flatten().as_deref());
-        for refused in &plan.refused {
-            tracing::debug!(%refused, "a value of the system strategy is not taken");
+        if self.refused != plan.refused {
+            for refused in &plan.refused {
+                tracing::warn!(%refused, "a value of the system strategy is not taken");
+            }
+            self.refused = plan.refused;
         }
         hands.apply(ground, &Batch::Each(plan.wishes));
     }

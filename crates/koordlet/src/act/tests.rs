@@ -501,6 +501,56 @@ fn the_newest_use_decides() {
     assert_eq!(world.evictor.names, ["b"]);
 }
 
+/// A pod that has left the list is not taken for a service while its last samples are fresh.
+#[test]
+fn pods_that_left_are_no_services() {
+    let mut world = World::new(Version::V1, "", threshold("cpuset"), vec![best_effort("batch")]);
+    world.put(&format!("{BE}/cpuset.cpus"), "0-7\n");
+    world.seconds(1, 3.0, &[("batch", 0.5), ("gone", 2.0)]);
+    let Some(Verdict::ByCpuset { budget, .. }) = world.act.today().verdict() else { panic!() };
+    assert_eq!((budget.ls_used_milli, budget.system_milli), (0, 2500));
+}
+
+/// New groups follow at once, however long the interval.
+#[test]
+fn new_pods_are_suppressed_at_once() {
+    let line = "-cpu-suppress-interval-seconds=60";
+    let mut world = World::new(Version::V1, line, threshold("cpuset"), vec![best_effort("batch")]);
+    for dir in ["", "/podbatch", "/podbatch/batch-main"] {
+        world.put(&format!("{BE}{dir}/cpuset.cpus"), "0-7\n");
+    }
+    world.seconds(2, 3.0, &[("batch", 0.5)]);
+    for dir in ["/podlate", "/podlate/late-main"] {
+        world.put(&format!("{BE}{dir}/cpuset.cpus"), "0-7\n");
+    }
+    world.pods.push(best_effort("late"));
+    world.news.pods = true;
+    world.seconds(1, 3.0, &[("batch", 0.5)]);
+    let cpus = world.get(&format!("{BE}/cpuset.cpus"));
+    assert_ne!(cpus, "0-7");
+    assert_eq!(world.get(&format!("{BE}/podlate/late-main/cpuset.cpus")), cpus);
+}
+
+/// The ratio that pods' quotas are divided by changes with the Node by a hundredth at least, and stays when it cannot be
+/// read. Spec: koordlet-enforce 15.3.
+#[test]
+fn small_changes_of_the_ratio_are_ignored() {
+    let batch = [("kubernetes.io/batch-cpu", "2000")];
+    let be = pod("batch").qos("BE").kube_qos("BestEffort").container("main", &batch, &batch).running().read();
+    let mut world = World::new(Version::V1, "", json!({}), vec![be]);
+    let quota = "cpu/kubepods/besteffort/podbatch/batch-main/cpu.cfs_quota_us";
+    world.put(quota, "-1\n");
+    for (ratio, want) in [("2.0", "100000"), ("2.005", "100000"), ("x", "100000"), ("1.6", "125000")] {
+        let key = "node.koordinator.sh/cpu-normalization-ratio";
+        let amounts = [("cpu", "8"), ("memory", "16Gi")];
+        let node = node(&amounts, &amounts).annotated(key, ratio).read();
+        world.snapshot.node = Some(Arc::new(NodeState { node, ..NodeState::default() }));
+        world.news.node_metadata = true;
+        world.second();
+        assert_eq!(world.get(quota), want, "{ratio}");
+    }
+}
+
 #[test]
 fn memory_is_protected_and_given_back_to_classes() {
     let requests = [("memory", "1Gi")];
@@ -593,6 +643,9 @@ fn gates_pick_strategies() {
         "runtime-hooks",
     ];
     assert_eq!(names(chart), want);
+    let off = "-reconcile-interval-seconds=0 -cpu-suppress-interval-seconds=0 -cpu-evict-interval-seconds=0 \
+               -memory-evict-interval-seconds=0";
+    assert_eq!(names(&format!("{chart} {off}")), ["runtime-hooks"]);
     assert_eq!(Gates::defaults(Component::Koordlet), options("").gates);
 }
 
