@@ -152,7 +152,7 @@ impl Plan {
 
     fn wish(&mut self, place: &Place, file: File, disk: Disk, setting: String) {
         let value = Value::Disk(disk, setting);
-        self.wishes.push(Wish { place: place.clone(), file, value, cause: Cause::BlockIo });
+        self.wishes.push(Wish::new(place.clone(), file, value, Cause::BlockIo));
     }
 }
 
