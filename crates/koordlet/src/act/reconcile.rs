@@ -132,7 +132,7 @@ fn oom_scores(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
     let cgroups = &setting.cgroups;
     let mut report = Report::default();
     for pod in ground.pods.iter().filter(|pod| pod.is_active()) {
-        for container in &pod.containers {
+        for container in pod.with_init_containers() {
             let score = match oom_score::score(pod, &container.name) {
                 Ok(Some(score)) => score,
                 Ok(None) => continue,
@@ -200,6 +200,6 @@ fn show_pools(setting: &Setting, layout: Option<&Layout>) {
 
 /// Groups below a pod's: its containers and its sandbox.
 fn below(pod: &Pod, sandboxes: Option<&Place>) -> Vec<Place> {
-    let containers = pod.containers.iter().filter_map(|container| container.place(pod));
+    let containers = pod.with_init_containers().filter_map(|container| container.place(pod));
     containers.chain(sandboxes.cloned()).collect()
 }

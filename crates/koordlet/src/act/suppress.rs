@@ -143,7 +143,8 @@ fn best_effort_groups(cgroups: &Cgroups, pods: &[Pod]) -> Vec<BestEffortGroup> {
     let driver = cgroups.driver();
     let mut known: HashMap<Dir, Place> = HashMap::new();
     for pod in pods.iter().filter(|pod| pod.id.kube_qos == KubeQos::BestEffort) {
-        let places = pod.containers.iter().filter_map(|container| container.place(pod)).chain([pod.place()]);
+        let containers = pod.with_init_containers().filter_map(|container| container.place(pod));
+        let places = containers.chain([pod.place()]);
         known.extend(places.filter_map(|place| Some((dir_of(&place, driver)?, place))));
     }
     let place = |dir: &Dir| known.get(dir).cloned().unwrap_or_else(|| Place::Dir(dir.as_str().into()));
