@@ -22,6 +22,7 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
+pub use crate::decide::evict::Outcome;
 pub use evict::{EvictOrder, Evictor};
 pub use leave::Leftovers;
 pub use suppress::Today;
@@ -38,7 +39,8 @@ use koord_linux::cgroup::{Cgroups, Version};
 use koord_linux::root::Root;
 
 use crate::apply::{Applier, Names, Report, Settled};
-use crate::decide::snapshot::Pod;
+use crate::decide::hooks::cpu_normalization;
+use crate::decide::snapshot::{Node, Pod};
 use crate::decide::wish::Batch;
 use crate::flags::{CollectOptions, HookOptions, QosOptions};
 use crate::metrics::{KoordletMetrics, Metric};
@@ -111,10 +113,31 @@ pub struct Ground<'a> {
     pub store: &'a Store,
 }
 
-/// Through whom a strategy acts.
-pub struct Hands<'a> {
-    pub applier: &'a mut Applier,
-    pub evictor: &'a mut dyn Evictor,
+/// Through whom a strategy acts, and what it knows together with others.
+struct Hands<'a> {
+    applier: &'a mut Applier,
+    evictor: &'a mut dyn Evictor,
+    shared: &'a mut Shared,
+}
+
+/// What several strategies must see in the same way.
+#[derive(Default)]
+struct Shared {
+    departures: evict::Departures,
+    /// How much faster this node's CPU is. Spec: koordlet-enforce 15.3.
+    normalization: cpu_normalization::Memory,
+    has_looked: bool,
+}
+
+impl Shared {
+    /// Takes over what the Node says anew.
+    fn look(&mut self, news: News, node: Option<&Node>) {
+        let Some(node) = node.filter(|_| news.node_metadata || !self.has_looked) else { return };
+        self.has_looked = true;
+        if let Err(error) = self.normalization.take(node) {
+            tracing::warn!(error, "the CPU normalization ratio cannot be read; the last one stays");
+        }
+    }
 }
 
 impl Hands<'_> {
@@ -155,11 +178,21 @@ struct Entry {
 pub struct Act {
     setting: Setting,
     entries: Vec<Entry>,
+    shared: Shared,
     today: Today,
 }
 
-/// The strategies under the names of the original, with the gates of which one at least must be on.
+/// Everything that is on, in the order of turns.
 fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
+    let mut entries = strategies(setting, today);
+    // An interval of 0 switches a strategy off, as its gate does.
+    entries.retain(|entry| !entry.every.is_zero());
+    entries.extend(hooks(setting));
+    entries
+}
+
+/// The strategies under the names of the original, with the gates of which one at least must be on.
+fn strategies(setting: &Setting, today: &Today) -> Vec<Entry> {
     let is_on = |gates: &[&str]| gates.iter().any(|gate| setting.gates.is_on(gate));
     let qos = &setting.qos;
     let mut entries = Vec::new();
@@ -202,22 +235,21 @@ fn table(setting: &Setting, today: &Today) -> Vec<Entry> {
         qos.reconcile_interval,
         Box::<system_config::SystemConfig>::default(),
     );
-    add("TerwayQoS", &["TerwayQoS"], setting.hooks.reconcile_interval, Box::<terway::Terway>::default());
-    add(
-        "CoreSched",
-        &["CoreSched"],
-        setting.hooks.reconcile_interval,
-        Box::<core_sched::CoreSched>::default(),
-    );
-    let traffic = tc::Tc::new(&setting.root, host_programs(&setting.root, setting.is_host_mode));
-    add("TCNetworkQoS", &["TCNetworkQoS"], setting.hooks.reconcile_interval, Box::new(traffic));
+    entries
+}
+
+/// What follows pods and rules.
+fn hooks(setting: &Setting) -> Vec<Entry> {
     let every = setting.hooks.reconcile_interval;
-    entries.push(Entry {
-        name: "runtime-hooks",
-        every,
-        next: None,
-        strategy: Box::<reconcile::Reconciler>::default(),
-    });
+    let entry = |name, strategy: Box<dyn Strategy>| Entry { name, every, next: None, strategy };
+    let traffic = tc::Tc::new(&setting.root, host_programs(&setting.root, setting.is_host_mode));
+    let mut entries = vec![
+        entry("TerwayQoS", Box::<terway::Terway>::default()),
+        entry("CoreSched", Box::<core_sched::CoreSched>::default()),
+        entry("TCNetworkQoS", Box::new(traffic)),
+    ];
+    entries.retain(|entry| setting.gates.is_on(entry.name));
+    entries.push(entry("runtime-hooks", Box::<reconcile::Reconciler>::default()));
     entries
 }
 
@@ -229,7 +261,7 @@ impl Act {
     pub fn new(setting: Setting) -> Act {
         let today = Today::default();
         let entries = table(&setting, &today);
-        Act { setting, entries, today }
+        Act { setting, entries, shared: Shared::default(), today }
     }
 
     pub fn setting(&self) -> &Setting {
@@ -243,11 +275,13 @@ impl Act {
 
     /// How many things about pods strategies remember.
     pub fn kept(&self) -> usize {
-        self.entries.iter().map(|entry| entry.strategy.kept()).sum()
+        self.shared.departures.len() + self.entries.iter().map(|entry| entry.strategy.kept()).sum::<usize>()
     }
 
     /// Gives every strategy that is due its turn.
-    pub fn turn(&mut self, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+    pub fn turn(&mut self, ground: &Ground<'_>, applier: &mut Applier, evictor: &mut dyn Evictor) {
+        self.shared.look(ground.news, ground.snapshot.node.as_deref().map(|node| &node.node));
+        let hands = &mut Hands { applier, evictor, shared: &mut self.shared };
         for entry in &mut self.entries {
             let is_due = entry.next.is_none_or(|next| ground.now >= next);
             if !is_due && !entry.strategy.is_urgent(ground.news) {

@@ -123,6 +123,8 @@ struct Pass<'p> {
     batch: &'p mut Batch,
     buffer: &'p mut Buffer,
     has_page_cache: bool,
+    /// How old a counter may be that a rate is worked out from.
+    baseline_age_max: Duration,
 }
 
 impl Pass<'_> {
@@ -199,6 +201,7 @@ impl Collectors {
             batch: &mut self.batch,
             buffer: &mut self.buffer,
             has_page_cache: self.settings.has_page_cache,
+            baseline_age_max: self.settings.usage_interval.saturating_mul(group::BASELINE_ROUNDS_MAX),
         };
         self.facts.run(now.instant, pass.buffer);
         if self.usage.is_due(now.instant) {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 pub use runtime::{Runtimes, StopError};
 
-use crate::act::{EvictOrder, Evictor, pod_reference};
+use crate::act::{EvictOrder, Evictor, Outcome, pod_reference};
 use crate::audit::{Auditor, Subject};
 use crate::decide::evict::{REASON, Trigger};
 use crate::decide::snapshot::Pod;
@@ -26,10 +26,16 @@ use crate::metrics::{KoordletMetrics, Metric};
 /// How long one eviction may take. Nothing else happens on the node meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A pod that must go, and where to tell whether it went.
+/// A pod that must go, and where to tell what became of it.
 struct Order {
     pod: Arc<Victim>,
-    outcome: SyncSender<bool>,
+    outcome: SyncSender<Outcome>,
+}
+
+/// Why a pod was not evicted, and what that means for it and for others.
+struct Trouble {
+    outcome: Outcome,
+    text: String,
 }
 
 /// All that making a pod go needs to know.
@@ -38,6 +44,8 @@ struct Victim {
     name: String,
     uid: Arc<str>,
     message: String,
+    /// What was found on the node, and what is wanted.
+    numbers: String,
     /// The event when it went, and when it did not.
     trigger: Trigger,
     /// Ids of containers that run.
@@ -52,24 +60,25 @@ pub struct Sender {
 }
 
 impl Evictor for Sender {
-    fn evict(&mut self, order: EvictOrder<'_>) -> bool {
-        let EvictOrder { pod, trigger } = order;
+    fn evict(&mut self, order: EvictOrder<'_>) -> Outcome {
+        let EvictOrder { pod, trigger, numbers } = order;
         let running = pod.containers.iter().filter(|container| container.is_running);
         let victim = Victim {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             uid: pod.id.uid.clone(),
             message: trigger.message(pod),
+            numbers: numbers.to_owned(),
             trigger,
             running: running.filter_map(|container| container.id.clone()).collect(),
             pod: pod.clone(),
         };
         let (outcome, answer) = sync_channel(1);
         if self.orders.blocking_send(Order { pod: Arc::new(victim), outcome }).is_err() {
-            return false;
+            return Outcome::Unreachable;
         }
-        // Who answers too late has failed: the next turn asks again.
-        answer.recv_timeout(PATIENCE + Duration::from_secs(1)).unwrap_or(false)
+        // The worker gives up first; this is for one that hangs.
+        answer.recv_timeout(PATIENCE + Duration::from_secs(1)).unwrap_or(Outcome::Unanswered)
     }
 
     fn is_remembering(&self) -> bool {
@@ -111,15 +120,15 @@ impl Worker {
     pub async fn run(mut self) {
         while let Some(order) = self.orders.recv().await {
             let result = self.carry_out(&order.pod).await;
-            self.tell(&order.pod, result.as_ref().err());
-            // A sender that waits no longer has counted it as failed.
-            let _ = order.outcome.send(result.is_ok());
+            self.tell(&order.pod, result.as_ref().err().map(|trouble| trouble.text.as_str()));
+            // A sender that waits no longer has counted it as unanswered.
+            let _ = order.outcome.send(result.map_or_else(|trouble| trouble.outcome, |()| Outcome::Leaving));
         }
     }
 
-    async fn carry_out(&self, victim: &Victim) -> Result<(), String> {
+    async fn carry_out(&self, victim: &Victim) -> Result<(), Trouble> {
         let subject = Subject::Pod { namespace: &victim.namespace, name: &victim.name, container: "" };
-        self.auditor.record(0, subject, REASON, victim.message.clone());
+        self.auditor.record(0, subject, REASON, format!("{}; {}", victim.message, victim.numbers));
         let work = async {
             match &self.way {
                 Way::Api(client) => evict(client, victim).await,
@@ -128,16 +137,19 @@ impl Worker {
         };
         match tokio::time::timeout(PATIENCE, work).await {
             Ok(result) => result,
-            Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+            Err(_) => Err(Trouble {
+                outcome: Outcome::Unanswered,
+                text: format!("no answer within {} s", PATIENCE.as_secs()),
+            }),
         }
     }
 
-    fn tell(&self, victim: &Victim, error: Option<&String>) {
-        let (reason, text) = victim.trigger.event(&victim.pod, error.map(String::as_str));
+    fn tell(&self, victim: &Victim, error: Option<&str>) {
+        let (reason, text) = victim.trigger.event(&victim.pod, &victim.numbers, error);
         let pod = format!("{}/{}", victim.namespace, victim.name);
         match error {
             None => {
-                tracing::info!(pod, feature = victim.trigger.gate(), "pod evicted");
+                tracing::info!(pod, feature = victim.trigger.gate(), numbers = victim.numbers, "pod evicted");
                 self.metrics.count(Metric::PodEviction, &[REASON]);
                 self.metrics.count(Metric::PodEvictionDetail, &[&victim.namespace, &victim.name, REASON]);
             }
@@ -159,7 +171,7 @@ impl Worker {
 }
 
 /// Asks the API server, for this very pod and no other of its name.
-async fn evict(client: &kube::Client, victim: &Victim) -> Result<(), String> {
+async fn evict(client: &kube::Client, victim: &Victim) -> Result<(), Trouble> {
     let Victim { namespace, name, uid, .. } = victim;
     let body = serde_json::json!({
         "apiVersion": "policy/v1",
@@ -170,20 +182,38 @@ async fn evict(client: &kube::Client, victim: &Victim) -> Result<(), String> {
     let request = http::Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction"))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(body.to_string().into_bytes())
-        .map_err(|error| error.to_string())?;
-    client.request::<serde_json::Value>(request).await.map(drop).map_err(|error| error.to_string())
+        .map_err(|error| Trouble { outcome: Outcome::Refused, text: error.to_string() })?;
+    let answer = client.request::<serde_json::Value>(request).await;
+    answer.map(drop).map_err(|error| Trouble { outcome: meaning(&error), text: error.to_string() })
+}
+
+/// What an error of the API server means for the pod. One that is not there any more, or whose name another pod has now,
+/// needs no eviction.
+fn meaning(error: &kube::Error) -> Outcome {
+    let kube::Error::Api(status) = error else { return Outcome::Unreachable };
+    match status.code {
+        404 => Outcome::Leaving,
+        409 if status.message.contains("UID in") => Outcome::Leaving,
+        408 | 504 => Outcome::Unanswered,
+        502 | 503 => Outcome::Unreachable,
+        _ => Outcome::Refused,
+    }
 }
 
 /// Stops every running container.
 ///
 /// Differs: all of them, and a failure is told, where upstream stops at the first that does not run and calls it a
 /// success (item 8).
-async fn stop(runtimes: &Runtimes, victim: &Victim) -> Result<(), String> {
+async fn stop(runtimes: &Runtimes, victim: &Victim) -> Result<(), Trouble> {
+    let mut outcome = Outcome::Refused;
     let mut failures = Vec::new();
     for id in &victim.running {
         if let Err(error) = runtimes.stop(id).await {
+            if error.is_unreachable() {
+                outcome = Outcome::Unreachable;
+            }
             failures.push(format!("{id}: {error}"));
         }
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    if failures.is_empty() { Ok(()) } else { Err(Trouble { outcome, text: failures.join("; ") }) }
 }

@@ -12,7 +12,7 @@ use koord_linux::resource::Resource;
 use super::{Ground, Hands, Setting, Strategy};
 use crate::apply::dir_of;
 use crate::decide::blkio::disks::Disks;
-use crate::decide::blkio::{self, Files, GROUP_FILES, Present};
+use crate::decide::blkio::{self, Files, GROUP_FILES, Present, Problem};
 use crate::decide::wish::{Batch, Disk, File, Place};
 
 /// Disks come and go rarely, and looking for them takes many files.
@@ -23,6 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Blkio {
     storage: Storage,
     looked: Option<Instant>,
+    /// What was wrong in the last turn and is told once.
+    problems: Vec<(Place, Problem)>,
 }
 
 impl Strategy for Blkio {
@@ -40,9 +42,10 @@ impl Strategy for Blkio {
         }
         let disks = disks(&self.storage, setting, ground);
         let plan = blkio::plan(&slo.qos, ground.pods, &disks, &files(&setting.cgroups, ground));
-        for (place, problem) in &plan.problems {
-            tracing::debug!(?place, %problem, "disks of a group are left alone");
+        for (place, problem) in plan.problems.iter().filter(|problem| !self.problems.contains(problem)) {
+            tracing::warn!(?place, %problem, "disks of a group are left alone");
         }
+        self.problems = plan.problems;
         hands.apply(ground, &Batch::Each(plan.wishes));
     }
 }
@@ -70,7 +73,8 @@ fn files(cgroups: &Cgroups, ground: &Ground<'_>) -> Files {
         let present = present(cgroups, &place, &GROUP_FILES);
         (place, present)
     });
-    Files { groups: groups.chain(root).collect() }
+    let is_weight_optional = cgroups.version() == Version::V2;
+    Files { groups: groups.chain(root).collect(), is_weight_optional }
 }
 
 fn present(cgroups: &Cgroups, place: &Place, files: &[File]) -> Present {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use koord_api::annotation::ratio::CpuNormalizationRatio;
 use koord_api::keys::resource::CPU;
 use koord_api::number::nearest;
 use koord_api::qos::Qos;
@@ -55,15 +54,16 @@ impl Strategy for Burst {
         let window = setting.qos.reconcile_interval.saturating_mul(5).min(WINDOW_MAX);
         let average = average(ground, Window::before(ground.now_ms, window));
         let groups = self.groups(setting, ground);
-        let node = ground.snapshot.node.as_deref();
-        let ratio = node.and_then(|node| node.node.cpu_normalization.as_ref()?.as_ref().ok());
-        let ratio = ratio.map(|CpuNormalizationRatio(ratio)| *ratio);
         let sample = Sample {
             pods: ground.pods,
             usage: &average,
             processors: ground.snapshot.hardware.as_ref().map(|hardware| hardware.cpus.len()),
             groups: &groups,
-            normalization: ratio.filter(|_| setting.gates.is_on("CPUNormalization")),
+            normalization: hands
+                .shared
+                .normalization
+                .ratio
+                .filter(|_| setting.gates.is_on("CPUNormalization")),
             is_pinned_quota_unset: setting.gates.is_on("CPUSetAllocator")
                 && !setting.hooks.is_quota_unset_disabled,
             kernel: kernel(setting),

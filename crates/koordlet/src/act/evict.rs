@@ -3,36 +3,65 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use koord_api::crd::node_slo::ResourceThresholdStrategy;
 
 use super::usage::{self, Sum};
 use super::{Ground, Hands, Setting, Strategy};
-use crate::decide::cpu_evict::satisfaction::{self, Config, Reading, Verdict};
+use crate::decide::cpu_evict::satisfaction::{self, Config, Reading, Release, Verdict};
 use crate::decide::cpu_evict::{self};
-use crate::decide::evict::{Round, Task, Trigger, is_cooling};
+use crate::decide::evict::{Outcome, Round, Task, Trigger, back_off, is_cooling};
 use crate::decide::memory_evict;
-use crate::decide::snapshot::{Node, Pod};
+use crate::decide::snapshot::{CpuUsage, Node, Pod};
 use crate::store::{Aggregate, Kind, Property, Store, Window};
 
-/// A pod evicted so lately is not evicted again; it counts as gone.
+/// A pod evicted so lately is not evicted again; it counts as gone. Spec: koordlet-enforce 7.1.
 const REMEMBERED: Duration = Duration::from_secs(120);
+/// One that nobody answered for counts as gone for as long as pods usually take to end, and is then asked for again.
+const REMEMBERED_UNANSWERED: Duration = Duration::from_secs(30);
+/// A round that took so long ends, however many pods are left: nothing else happens on the node meanwhile.
+const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// A pod that must go.
 #[derive(Clone, Copy, Debug)]
 pub struct EvictOrder<'a> {
     pub pod: &'a Pod,
     pub trigger: Trigger,
+    /// The numbers behind it, in words.
+    pub numbers: &'a str,
 }
 
 /// Makes pods go, one at a time, and tells the world of it: event, metric, audit record.
 pub trait Evictor: Send {
-    /// Whether it went, or is on its way.
-    fn evict(&mut self, order: EvictOrder<'_>) -> bool;
+    fn evict(&mut self, order: EvictOrder<'_>) -> Outcome;
 
     /// Whether pods are evicted through the API server, and leave slowly: one that is still there is on its way.
     fn is_remembering(&self) -> bool;
+}
+
+/// Pods on their way, whatever made them go, and until when they count as such.
+#[derive(Default)]
+pub(super) struct Departures(BTreeMap<Arc<str>, Duration>);
+
+impl Departures {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn pending(&mut self, now: Duration) -> BTreeSet<Arc<str>> {
+        self.0.retain(|_, until| now < *until);
+        self.0.keys().cloned().collect()
+    }
+
+    fn note(&mut self, uid: &Arc<str>, outcome: Outcome, now: Duration) {
+        let remembered = match outcome {
+            Outcome::Leaving => REMEMBERED,
+            Outcome::Unanswered => REMEMBERED_UNANSWERED,
+            Outcome::Refused | Outcome::Unreachable => return,
+        };
+        self.0.insert(uid.clone(), now + remembered);
+    }
 }
 
 /// What one kind of eviction remembers.
@@ -40,28 +69,57 @@ pub trait Evictor: Send {
 struct Memory {
     /// When the last pod was evicted, by the time of the process.
     last: Option<Duration>,
-    /// Pods on their way, and since when.
-    leaving: BTreeMap<Arc<str>, Duration>,
+    /// Rounds with a failure, one after the other, and when the next may begin.
+    failures: u32,
+    resume: Duration,
     /// What is wrong with the configuration, so that it is told once.
     complaint: String,
 }
 
 impl Memory {
+    /// Whether nobody is asked for a while, since it failed.
+    fn is_resting(&self, now: Duration) -> bool {
+        now < self.resume
+    }
+
     /// Works through the tasks of a turn.
     fn carry_out(&mut self, ground: &Ground<'_>, hands: &mut Hands<'_>, tasks: &[Task<'_>]) {
-        let now = ground.uptime;
-        self.leaving.retain(|_, since| now.saturating_sub(*since) < REMEMBERED);
-        let pending: BTreeSet<Arc<str>> = self.leaving.keys().cloned().collect();
+        if tasks.is_empty() {
+            self.failures = 0;
+            return;
+        }
+        let (now, began) = (ground.uptime, Instant::now());
+        let pending = hands.shared.departures.pending(now);
         let mut round = Round::new(tasks, &pending);
         while let Some(order) = round.next_victim() {
-            let is_gone = hands.evictor.evict(EvictOrder { pod: order.pod, trigger: order.trigger });
-            if is_gone && hands.evictor.is_remembering() {
-                self.leaving.insert(order.pod.id.uid.clone(), now);
+            let outcome = hands.evictor.evict(EvictOrder {
+                pod: order.pod,
+                trigger: order.trigger,
+                numbers: &order.numbers,
+            });
+            if hands.evictor.is_remembering() {
+                hands.shared.departures.note(&order.pod.id.uid, outcome, now);
             }
-            round.done(is_gone);
+            round.done(outcome);
+            if began.elapsed() >= ROUND_MAX {
+                tracing::warn!("evictions take too long; the rest waits");
+                break;
+            }
         }
+        self.settle(now, began.elapsed(), &round);
+    }
+
+    /// Starts the cool-down after a success, and a wait after a failure.
+    fn settle(&mut self, now: Duration, took: Duration, round: &Round<'_>) {
         if round.has_evicted {
             self.last = Some(now);
+        }
+        if round.has_failed {
+            self.failures = self.failures.saturating_add(1);
+            // From the end of the round, whose answers may have taken seconds.
+            self.resume = now + Duration::from_secs(took.as_secs()) + back_off(self.failures);
+        } else if round.has_evicted {
+            self.failures = 0;
         }
     }
 
@@ -107,29 +165,26 @@ pub(super) struct CpuEvict {
 }
 
 impl Strategy for CpuEvict {
-    fn kept(&self) -> usize {
-        self.memory.leaving.len()
-    }
-
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let Some((node, strategy)) = ground_of(ground) else { return };
         // The process began with an eviction, so to say: nobody goes in its first seconds.
         let last = self.memory.last.or(Some(Duration::ZERO));
-        if is_cooling(ground.uptime, last, setting.qos.cpu_evict_cool) || node.cpu_capacity_milli() <= 0 {
+        let is_too_soon = is_cooling(ground.uptime, last, setting.qos.cpu_evict_cool);
+        if is_too_soon || self.memory.is_resting(ground.uptime) || node.cpu_capacity_milli() <= 0 {
             return;
         }
-        let interval = whole_seconds(setting.collect.interval);
-        let seconds = satisfaction::window_seconds(strategy, interval);
-        let window = Window::before(ground.now_ms, Duration::from_secs(seconds.unsigned_abs()));
-        let average = usage::cpu(ground.store, window, Sum::Average);
-        let sample = cpu_evict::Sample { node, pods: ground.pods, usage: &average };
         let is_on = |trigger: Trigger| setting.gates.is_on(trigger.gate());
+        let window = EvictWindow::new(setting, ground, strategy);
+        let found = is_on(Trigger::BeCpu).then(|| satisfied(ground.store, strategy, node, &window));
+        // Everybody's use is asked for only when it matters.
+        let is_short = matches!(found, Some(Ok(Some(_))));
+        let is_needed = is_short || is_on(Trigger::CpuAllocatable) || is_on(Trigger::Cpu);
+        let usage = if is_needed { window.usage(ground.store) } else { CpuUsage::default() };
+        let sample = cpu_evict::Sample { node, pods: ground.pods, usage: &usage };
         let mut tasks = Vec::new();
-        if is_on(Trigger::BeCpu) {
-            let found = satisfied(ground, strategy, node, (interval, seconds));
-            let found =
-                found.map(|milli| milli.map(|milli| (cpu_evict::by_satisfaction(&sample, milli), milli)));
-            self.memory.take(Trigger::BeCpu, found, &mut tasks);
+        if let Some(found) = found {
+            let task = |release: Release| (cpu_evict::by_satisfaction(&sample, &release), release);
+            self.memory.take(Trigger::BeCpu, found.map(|release| release.map(task)), &mut tasks);
         }
         if is_on(Trigger::CpuAllocatable) {
             self.memory.take(Trigger::CpuAllocatable, cpu_evict::by_ledger(&sample, strategy), &mut tasks);
@@ -141,25 +196,57 @@ impl Strategy for CpuEvict {
     }
 }
 
-/// What best-effort pods must give back, in milli-cores. Seconds are those between measurements and of the window.
+/// The times that CPU eviction looks at.
+struct EvictWindow {
+    interval_seconds: i64,
+    seconds: i64,
+    /// What averages are taken over.
+    whole: Window,
+    /// What the newest values must be in.
+    recent: Window,
+}
+
+impl EvictWindow {
+    fn new(setting: &Setting, ground: &Ground<'_>, strategy: &ResourceThresholdStrategy) -> EvictWindow {
+        let interval_seconds = whole_seconds(setting.collect.interval);
+        let seconds = satisfaction::window_seconds(strategy, interval_seconds);
+        EvictWindow {
+            interval_seconds,
+            seconds,
+            whole: Window::before(ground.now_ms, Duration::from_secs(seconds.unsigned_abs())),
+            recent: usage::recent(ground.now_ms, setting.collect.interval),
+        }
+    }
+
+    /// The node's average, and what each pod used last.
+    fn usage(&self, store: &Store) -> CpuUsage {
+        let mut usage = CpuUsage::default();
+        usage::each(store, Kind::NodeCpuUsage, self.whole, Sum::Average, |_, value| usage.node = Some(value));
+        usage::each(store, Kind::PodCpuUsage, self.recent, Sum::Last, |key, value| {
+            usage.pods.extend(key.values().first().map(|uid| (uid.clone(), value)));
+        });
+        usage
+    }
+}
+
+/// What best-effort pods must give back.
 fn satisfied(
-    ground: &Ground<'_>,
+    store: &Store,
     strategy: &ResourceThresholdStrategy,
     node: &Node,
-    (interval_seconds, seconds): (i64, i64),
-) -> Result<Option<i64>, satisfaction::ConfigError> {
+    window: &EvictWindow,
+) -> Result<Option<Release>, satisfaction::ConfigError> {
     let config = Config::new(strategy)?;
-    let window = Window::before(ground.now_ms, Duration::from_secs(seconds.unsigned_abs()));
-    let reading = |aggregate: Aggregate, store: &Store| {
+    let reading = |window: Window, aggregate: Aggregate| {
         let of = |allocation: &str| best_effort(store, window, allocation, aggregate);
         Some(Reading { used: of("usage")?, requested: of("request")?, real_limit: of("real-limit")? })
     };
     let least = ["usage", "request", "real-limit"]
         .into_iter()
-        .filter_map(|allocation| best_effort(ground.store, window, allocation, Aggregate::Count))
+        .filter_map(|allocation| best_effort(store, window.whole, allocation, Aggregate::Count))
         .fold(f64::INFINITY, f64::min);
     let (Some(average), Some(latest)) =
-        (reading(Aggregate::Avg, ground.store), reading(Aggregate::Last, ground.store))
+        (reading(window.whole, Aggregate::Avg), reading(window.recent, Aggregate::Last))
     else {
         return Ok(None);
     };
@@ -167,11 +254,11 @@ fn satisfied(
         average,
         latest,
         samples: koord_api::number::truncated(least),
-        interval_seconds,
-        seconds,
+        interval_seconds: window.interval_seconds,
+        seconds: window.seconds,
     };
     Ok(match satisfaction::verdict(&config, &window, node.batch_cpu_allocatable_milli()) {
-        Verdict::Release { milli, .. } => Some(milli),
+        Verdict::Release(release) => Some(release),
         _ => None,
     })
 }
@@ -190,14 +277,10 @@ pub(super) struct MemoryEvict {
 }
 
 impl Strategy for MemoryEvict {
-    fn kept(&self) -> usize {
-        self.memory.leaving.len()
-    }
-
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let Some((node, strategy)) = ground_of(ground) else { return };
         let is_too_soon = is_cooling(ground.uptime, self.memory.last, setting.qos.memory_evict_cool);
-        if is_too_soon || node.memory_capacity() <= 0 {
+        if is_too_soon || self.memory.is_resting(ground.uptime) || node.memory_capacity() <= 0 {
             return;
         }
         let window = usage::recent(ground.now_ms, setting.collect.interval);

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use koord_api::annotation::ratio::{CpuNormalizationRatio, Ratio};
+use koord_api::annotation::ratio::Ratio;
 use koord_api::cpuset::CpuSet;
 use koord_api::number::nearest;
 use koord_linux::cgroup::{Cgroups, ids, sandbox};
@@ -31,7 +31,8 @@ use pod_resctrl::PodResctrls;
 #[derive(Default)]
 pub(super) struct Reconciler {
     identity: Identity,
-    normalization: cpu_normalization::Memory,
+    /// What quotas were last scaled by.
+    scaled_by: Option<Ratio>,
     resctrl: PodResctrls,
     /// Sandboxes by pod, as the disk had them when the pods were last told.
     sandboxes: HashMap<Arc<str>, Place>,
@@ -102,17 +103,13 @@ impl Reconciler {
 
     /// Quotas under a new ratio. What burst moves every second anyway is left to it.
     fn normalize(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
-        let Some(node) = ground.snapshot.node.as_deref() else { return };
+        let ratio = hands.shared.normalization.ratio;
+        let is_new = std::mem::replace(&mut self.scaled_by, ratio) != ratio;
         let is_alone = !setting.gates.is_on("CPUBurst");
+        if !is_new && !(is_alone && ratio.is_some()) {
+            return;
+        }
         let start = Instant::now();
-        let ratio = match self.normalization.take(&node.node) {
-            Ok(cpu_normalization::News::Changed(ratio)) => ratio,
-            Ok(cpu_normalization::News::Same) if is_alone && self.normalization.ratio.is_some() => {
-                self.normalization.ratio
-            }
-            Ok(cpu_normalization::News::Same) => return,
-            Err(error) => return tracing::debug!(error, "the CPU normalization ratio cannot be read"),
-        };
         let report = hands.apply(ground, &cpu_normalization::wishes(ground.pods, ratio));
         timed(&setting.metrics, "pod", "cpu.cfs_quota_us", start, report);
     }
@@ -123,16 +120,10 @@ fn batch_resources(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>
     let threshold = ground.snapshot.slo.as_deref().map(|slo| &slo.threshold);
     let rule = batch_resource::Rule {
         is_quota_unset: threshold.is_some_and(batch_resource::Rule::is_quota_unset_by),
-        ratio: ratio(ground.snapshot),
+        ratio: hands.shared.normalization.ratio,
     };
     let report = hands.apply(ground, &batch_resource::wishes(ground.pods, &rule));
     timed(&setting.metrics, "container", "batch-resource", start, report);
-}
-
-/// What the Node says, where it can be read.
-fn ratio(snapshot: &Snapshot) -> Option<Ratio> {
-    let node = snapshot.node.as_deref()?;
-    node.node.cpu_normalization.as_ref()?.as_ref().ok().map(|CpuNormalizationRatio(ratio)| *ratio)
 }
 
 /// The score of every process of a container that has one.
@@ -141,7 +132,7 @@ fn oom_scores(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
     let cgroups = &setting.cgroups;
     let mut report = Report::default();
     for pod in ground.pods.iter().filter(|pod| pod.is_active()) {
-        for container in &pod.containers {
+        for container in pod.with_init_containers() {
             let score = match oom_score::score(pod, &container.name) {
                 Ok(Some(score)) => score,
                 Ok(None) => continue,
@@ -209,6 +200,6 @@ fn show_pools(setting: &Setting, layout: Option<&Layout>) {
 
 /// Groups below a pod's: its containers and its sandbox.
 fn below(pod: &Pod, sandboxes: Option<&Place>) -> Vec<Place> {
-    let containers = pod.containers.iter().filter_map(|container| container.place(pod));
+    let containers = pod.with_init_containers().filter_map(|container| container.place(pod));
     containers.chain(sandboxes.cloned()).collect()
 }

@@ -61,9 +61,9 @@ impl Suppress {
 
 impl Strategy for Suppress {
     /// A new policy moves the quota of all best-effort pods, and hooks move those of single pods at once: the quota above
-    /// them must be out of the way first.
+    /// them must be out of the way first. New pods have groups that nobody has looked at.
     fn is_urgent(&self, news: News) -> bool {
-        news.slo
+        news.slo || news.pods
     }
 
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
@@ -76,8 +76,9 @@ impl Strategy for Suppress {
         let old_cpus = self.cpus.read(cgroups, &best_effort, cpus).unwrap_or_default();
         let quota = |content: &[u8]| quota_us(version, content);
         let old_quota = self.quota.read(cgroups, &best_effort, quota).unwrap_or(UNLIMITED);
-        let usage =
+        let mut usage =
             usage::cpu(ground.store, usage::recent(ground.now_ms, setting.collect.interval), Sum::Last);
+        usage::keep_listed(&mut usage, ground.pods);
         let snapshot = ground.snapshot;
         let sample = Sample {
             node: snapshot.node.as_deref().map(|node| &node.node),
@@ -134,8 +135,7 @@ fn show(plan: &Plan, old_cpus: &CpuSet, setting: &Setting) {
         }
         Verdict::Skipped(_) | Verdict::Off | Verdict::Managed => return,
     };
-    let used = cores(budget.ls_used_milli.saturating_add(budget.host_ls_used_milli));
-    setting.metrics.set(Metric::BeSuppressLsUsedCpuCores, &[], used);
+    setting.metrics.set(Metric::BeSuppressLsUsedCpuCores, &[], cores(budget.ls_used_milli));
 }
 
 /// Groups below that of best-effort pods, as the disk has them; those of pods we know under their names.
@@ -143,7 +143,8 @@ fn best_effort_groups(cgroups: &Cgroups, pods: &[Pod]) -> Vec<BestEffortGroup> {
     let driver = cgroups.driver();
     let mut known: HashMap<Dir, Place> = HashMap::new();
     for pod in pods.iter().filter(|pod| pod.id.kube_qos == KubeQos::BestEffort) {
-        let places = pod.containers.iter().filter_map(|container| container.place(pod)).chain([pod.place()]);
+        let containers = pod.with_init_containers().filter_map(|container| container.place(pod));
+        let places = containers.chain([pod.place()]);
         known.extend(places.filter_map(|place| Some((dir_of(&place, driver)?, place))));
     }
     let place = |dir: &Dir| known.get(dir).cloned().unwrap_or_else(|| Place::Dir(dir.as_str().into()));

@@ -8,7 +8,7 @@ use koord_linux::system::SystemFile;
 
 use super::{Ground, Hands, Setting, Strategy};
 use crate::apply::Change;
-use crate::decide::system_config;
+use crate::decide::system_config::{self, Refused};
 use crate::decide::wish::{Batch, Cause};
 
 /// The strategy and what it remembers.
@@ -16,6 +16,8 @@ use crate::decide::wish::{Batch, Cause};
 pub(super) struct SystemConfig {
     /// What was last asked for.
     strategy: Option<SystemStrategy>,
+    /// What was refused last, so that it is told once.
+    refused: Vec<Refused>,
 }
 
 impl Strategy for SystemConfig {
@@ -28,8 +30,11 @@ impl Strategy for SystemConfig {
         let features =
             has_features.then(|| fs::read_to_string(SystemFile::SchedFeatures.path(&setting.root)).ok());
         let plan = system_config::plan(&slo.system, &node.node, features.flatten().as_deref());
-        for refused in &plan.refused {
-            tracing::debug!(%refused, "a value of the system strategy is not taken");
+        if self.refused != plan.refused {
+            for refused in &plan.refused {
+                tracing::warn!(%refused, "a value of the system strategy is not taken");
+            }
+            self.refused = plan.refused;
         }
         if self.strategy.as_ref() != Some(&slo.system) {
             let is_dropped = |change: &Change<'_>| {

@@ -31,14 +31,15 @@ const START_MS: i64 = 1_800_000_000_000;
 #[derive(Default)]
 struct Gone {
     names: Vec<String>,
-    is_refusing: bool,
+    /// None is that they go.
+    outcome: Option<Outcome>,
     is_remembering: bool,
 }
 
 impl Evictor for Gone {
-    fn evict(&mut self, order: EvictOrder<'_>) -> bool {
+    fn evict(&mut self, order: EvictOrder<'_>) -> Outcome {
         self.names.push(order.pod.name.clone());
-        !self.is_refusing
+        self.outcome.unwrap_or(Outcome::Leaving)
     }
 
     fn is_remembering(&self) -> bool {
@@ -176,6 +177,16 @@ impl World {
         self.store.commit(now_ms, &mut batch).unwrap();
     }
 
+    /// What best-effort pods have together.
+    fn best_effort_sample(&mut self, allocation: &str, milli: f64) {
+        let now_ms = self.now_ms();
+        let (cpu, allocation): (Arc<str>, Arc<str>) = (Arc::from("cpu"), Arc::from(allocation));
+        let id = self.store.find(Kind::NodeBe.of([&cpu, &allocation]));
+        let mut batch = Samples::default();
+        batch.add(id, now_ms, milli);
+        self.store.commit(now_ms, &mut batch).unwrap();
+    }
+
     /// A second passes, and everyone has a turn.
     fn second(&mut self) {
         self.seconds += 1;
@@ -189,8 +200,7 @@ impl World {
             news: std::mem::take(&mut self.news),
             store: &self.store,
         };
-        let mut hands = Hands { applier: &mut self.applier, evictor: &mut self.evictor };
-        self.act.turn(&ground, &mut hands);
+        self.act.turn(&ground, &mut self.applier, &mut self.evictor);
     }
 
     /// Seconds with this use, in cores: node, and pods by uid.
@@ -405,11 +415,140 @@ fn pods_on_their_way_count() {
     assert_eq!(world.evictor.names, ["a"], "a is leaving, and enough");
     let mut world =
         World::new(Version::V1, line, memory_threshold(), vec![best_effort("a"), best_effort("b")]);
-    world.evictor.is_refusing = true;
+    world.evictor.outcome = Some(Outcome::Refused);
     full(&mut world);
     assert_eq!(world.evictor.names, ["a", "b"]);
     full(&mut world);
     assert_eq!(world.evictor.names.len(), 4, "nobody went, so nothing cools");
+    for _ in 0..20 {
+        full(&mut world);
+    }
+    assert_eq!(world.evictor.names.len(), 10, "again and again, but ever less often");
+}
+
+/// Who does not answer is not asked about every pod, nor every second; a pod that may be on its way counts meanwhile.
+#[test]
+fn nobody_waits_for_those_who_do_not_answer() {
+    let line = "-feature-gates=BEMemoryEvict=true -only-evict-by-api=true";
+    let pods = || vec![best_effort("a"), best_effort("b"), best_effort("c")];
+    for (outcome, tried) in [
+        (Outcome::Unreachable, &["a", "a", "a", "a"][..]),
+        // It suffices, for half a minute.
+        (Outcome::Unanswered, &["a"]),
+    ] {
+        let mut world = World::new(Version::V1, line, memory_threshold(), pods());
+        world.evictor.is_remembering = true;
+        world.evictor.outcome = Some(outcome);
+        for _ in 0..15 {
+            world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
+            for (uid, used) in [("a", 1.2), ("b", 0.9), ("c", 0.8)] {
+                world.sample(Kind::PodMemoryUsage, Some(uid), used * GIB);
+            }
+            world.second();
+        }
+        assert_eq!(world.evictor.names, tried, "{outcome:?}");
+    }
+}
+
+/// A pod that goes for want of CPU is not evicted for want of memory as well.
+#[test]
+fn evictions_know_of_each_other() {
+    let line = "-feature-gates=BECPUEvict=true,BEMemoryEvict=true -only-evict-by-api=true -cpu-evict-cool-time-seconds=1";
+    let slo = json!({ "resourceUsedThresholdWithBE": { "enable": true, "memoryEvictThresholdPercent": 99,
+        "cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 80 } });
+    let batch = [("kubernetes.io/batch-cpu", "8000")];
+    let be = |name: &str| {
+        pod(name).qos("BE").kube_qos("BestEffort").container("main", &batch, &batch).running().read()
+    };
+    let mut world = World::new(Version::V1, line, slo, vec![be("a"), be("b")]);
+    world.evictor.is_remembering = true;
+    for _ in 0..3 {
+        for (allocation, milli) in [("usage", 4000.0), ("request", 16_000.0), ("real-limit", 4000.0)] {
+            world.best_effort_sample(allocation, milli);
+        }
+        world.seconds(1, 5.0, &[("a", 3.0), ("b", 1.0)]);
+    }
+    // 16 cores requested and a quarter of it given: 55 percent are freed, which takes both.
+    assert_eq!(world.evictor.names, ["a", "b"]);
+    world.order(memory_threshold());
+    for _ in 0..5 {
+        world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
+        world.sample(Kind::PodMemoryUsage, Some("a"), 0.1 * GIB);
+        world.sample(Kind::PodMemoryUsage, Some("b"), 2.0 * GIB);
+        world.second();
+    }
+    assert_eq!(world.evictor.names, ["a", "b"]);
+}
+
+/// Who goes first is who uses most of his request now, not who did on average.
+#[test]
+fn the_newest_use_decides() {
+    let line = "-feature-gates=BECPUEvict=true -cpu-evict-cool-time-seconds=30";
+    let slo = json!({ "resourceUsedThresholdWithBE": { "enable": true, "cpuEvictTimeWindowSeconds": 60,
+        "cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 61 } });
+    let batch = [("kubernetes.io/batch-cpu", "8000")];
+    let be = |name: &str| {
+        pod(name).qos("BE").kube_qos("BestEffort").container("main", &batch, &batch).running().read()
+    };
+    let mut world = World::new(Version::V1, line, slo, vec![be("a"), be("b")]);
+    for second in 1..=30 {
+        for (allocation, milli) in [("usage", 8000.0), ("request", 16_000.0), ("real-limit", 8000.0)] {
+            world.best_effort_sample(allocation, milli);
+        }
+        let (a, b) = if second < 30 { (6.0, 1.0) } else { (0.5, 3.0) };
+        world.seconds(1, 7.0, &[("a", a), ("b", b)]);
+    }
+    assert_eq!(world.evictor.names, ["b"]);
+}
+
+/// A pod that has left the list is not taken for a service while its last samples are fresh.
+#[test]
+fn pods_that_left_are_no_services() {
+    let mut world = World::new(Version::V1, "", threshold("cpuset"), vec![best_effort("batch")]);
+    world.put(&format!("{BE}/cpuset.cpus"), "0-7\n");
+    world.seconds(1, 3.0, &[("batch", 0.5), ("gone", 2.0)]);
+    let Some(Verdict::ByCpuset { budget, .. }) = world.act.today().verdict() else { panic!() };
+    assert_eq!((budget.ls_used_milli, budget.system_milli), (0, 2500));
+}
+
+/// New groups follow at once, however long the interval.
+#[test]
+fn new_pods_are_suppressed_at_once() {
+    let line = "-cpu-suppress-interval-seconds=60";
+    let mut world = World::new(Version::V1, line, threshold("cpuset"), vec![best_effort("batch")]);
+    for dir in ["", "/podbatch", "/podbatch/batch-main"] {
+        world.put(&format!("{BE}{dir}/cpuset.cpus"), "0-7\n");
+    }
+    world.seconds(2, 3.0, &[("batch", 0.5)]);
+    for dir in ["/podlate", "/podlate/late-main"] {
+        world.put(&format!("{BE}{dir}/cpuset.cpus"), "0-7\n");
+    }
+    world.pods.push(best_effort("late"));
+    world.news.pods = true;
+    world.seconds(1, 3.0, &[("batch", 0.5)]);
+    let cpus = world.get(&format!("{BE}/cpuset.cpus"));
+    assert_ne!(cpus, "0-7");
+    assert_eq!(world.get(&format!("{BE}/podlate/late-main/cpuset.cpus")), cpus);
+}
+
+/// The ratio that pods' quotas are divided by changes with the Node by a hundredth at least, and stays when it cannot be
+/// read. Spec: koordlet-enforce 15.3.
+#[test]
+fn small_changes_of_the_ratio_are_ignored() {
+    let batch = [("kubernetes.io/batch-cpu", "2000")];
+    let be = pod("batch").qos("BE").kube_qos("BestEffort").container("main", &batch, &batch).running().read();
+    let mut world = World::new(Version::V1, "", json!({}), vec![be]);
+    let quota = "cpu/kubepods/besteffort/podbatch/batch-main/cpu.cfs_quota_us";
+    world.put(quota, "-1\n");
+    for (ratio, want) in [("2.0", "100000"), ("2.005", "100000"), ("x", "100000"), ("1.6", "125000")] {
+        let key = "node.koordinator.sh/cpu-normalization-ratio";
+        let amounts = [("cpu", "8"), ("memory", "16Gi")];
+        let node = node(&amounts, &amounts).annotated(key, ratio).read();
+        world.snapshot.node = Some(Arc::new(NodeState { node, ..NodeState::default() }));
+        world.news.node_metadata = true;
+        world.second();
+        assert_eq!(world.get(quota), want, "{ratio}");
+    }
 }
 
 #[test]
@@ -504,6 +643,9 @@ fn gates_pick_strategies() {
         "runtime-hooks",
     ];
     assert_eq!(names(chart), want);
+    let off = "-reconcile-interval-seconds=0 -cpu-suppress-interval-seconds=0 -cpu-evict-interval-seconds=0 \
+               -memory-evict-interval-seconds=0";
+    assert_eq!(names(&format!("{chart} {off}")), ["runtime-hooks"]);
     assert_eq!(Gates::defaults(Component::Koordlet), options("").gates);
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::decide::snapshot::{CpuUsage, MemoryUsage};
+use crate::decide::snapshot::{CpuUsage, MemoryUsage, Pod};
 use crate::store::{Key, Kind, Points, Store, Window};
 
 /// How a series becomes one value.
@@ -30,6 +30,12 @@ pub(super) fn cpu(store: &Store, window: Window, sum: Sum) -> CpuUsage {
         usage.applications.extend(first(key).map(|name| (name.to_string(), value)));
     });
     usage
+}
+
+/// Leaves out pods that have left the list, whose last samples would pass for those of services. Pods stand in order of
+/// uid.
+pub(super) fn keep_listed(usage: &mut CpuUsage, pods: &[Pod]) {
+    usage.pods.retain(|uid, _| pods.binary_search_by(|pod| pod.id.uid.cmp(uid)).is_ok());
 }
 
 /// Memory of the node and of pods.

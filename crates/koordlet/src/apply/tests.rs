@@ -77,7 +77,7 @@ fn applier(root: &Root, version: Version, auditor: &Auditor, metrics: &KoordletM
 }
 
 fn wish(place: Place, file: File, value: Value, cause: Cause) -> Wish {
-    Wish { place, file, value, cause }
+    Wish::new(place, file, value, cause)
 }
 
 fn be() -> Place {

@@ -11,8 +11,8 @@ use koord_linux::resource::Resource;
 
 use super::every::Patience;
 
-/// A counter that was not read for so long is no base for a rate: 20 rounds. Spec: koordlet-observe 5.1.
-const BASELINE_AGE_MAX: Duration = Duration::from_secs(20);
+/// A counter that was not read for so many rounds is no base for a rate. Spec: koordlet-observe 5.1.
+pub(super) const BASELINE_ROUNDS_MAX: u32 = 20;
 
 /// Why a group gave nothing this time.
 #[derive(Debug, thiserror::Error)]
@@ -120,12 +120,12 @@ impl Group {
         }
     }
 
-    /// Rates since the last reading; this one is the base of the next.
-    pub(super) fn rates(&mut self, at: Instant, reading: &Reading) -> Rates {
+    /// Rates since the last reading, if that is no older than `age_max`; this one is the base of the next.
+    pub(super) fn rates(&mut self, at: Instant, reading: &Reading, age_max: Duration) -> Rates {
         let now = Baseline { at, usage_ns: reading.usage_ns, throttling: reading.throttling };
         let Some(before) = self.baseline.replace(now) else { return Rates::default() };
         let elapsed = at.duration_since(before.at);
-        if elapsed > BASELINE_AGE_MAX {
+        if elapsed > age_max {
             return Rates::default();
         }
         let throttled = reading.throttling.zip(before.throttling);

@@ -67,11 +67,11 @@ impl Collector {
     }
 
     pub(super) fn run(&mut self, pass: &mut Pass<'_>) {
+        self.readings.clear();
         if !self.has_node_slo {
             return;
         }
         let mut sum = Usage::default();
-        self.readings.clear();
         for record in &mut self.records {
             let Some((usage, with_page_cache)) = record.run(pass) else { continue };
             sum.cores += usage.cores;
@@ -140,7 +140,7 @@ impl Record {
             self.group.patience.failed();
             return None;
         };
-        let cores = self.group.rates(pass.now.instant, &reading).cores?;
+        let cores = self.group.rates(pass.now.instant, &reading, pass.baseline_age_max).cores?;
         let usage = Usage { cores, bytes: bytes(reading.memory.used()) };
         let with_page_cache = bytes(with_page_cache);
         let name = &self.name;

@@ -79,7 +79,7 @@ impl Record {
 
     /// Adds CPU, memory and throttling since the last reading.
     fn add_rates(&mut self, pass: &mut Pass<'_>, kinds: &Kinds, reading: &Reading) -> (Rates, Option<Usage>) {
-        let rates = self.group.rates(pass.now.instant, reading);
+        let rates = self.group.rates(pass.now.instant, reading, pass.baseline_age_max);
         let at_ms = pass.now.unix_ms;
         let usage = rates.cores.map(|cores| Usage { cores, bytes: bytes(reading.memory.used()) });
         if let Some(usage) = usage {

@@ -170,7 +170,15 @@ mod tests {
                 instant: start + Duration::from_secs(seconds),
             };
             let (batch, buffer) = (&mut batch, &mut buffer);
-            let mut pass = Pass { now, cgroups: &cgroups, store, batch, buffer, has_page_cache: false };
+            let mut pass = Pass {
+                now,
+                cgroups: &cgroups,
+                store,
+                batch,
+                buffer,
+                has_page_cache: false,
+                baseline_age_max: Duration::ZERO,
+            };
             collector.run(&mut pass, facts);
         };
         put(&root, "BE/mon_data/mon_L3_00/llc_occupancy", "1024\n");

@@ -30,6 +30,8 @@ pub type Present = BTreeMap<File, String>;
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     pub groups: BTreeMap<Place, Present>,
+    /// v2: a kernel without cost control has no weights, and limits all the same.
+    pub is_weight_optional: bool,
 }
 
 /// What a cycle wants, and what it could not do.
@@ -88,8 +90,11 @@ impl Plan {
             Ok(wanted) => wanted,
             Err(error) => return self.problems.push((place, error.into())),
         };
+        let is_missing = |file: File| {
+            files.is_weight_optional && file == File::BlkioWeight && !present.contains_key(&file)
+        };
         let mut found: BTreeSet<Disk> = BTreeSet::new();
-        for file in GROUP_FILES {
+        for file in GROUP_FILES.into_iter().filter(|file| !is_missing(*file)) {
             match present.get(&file).and_then(|text| listed_disks(text)) {
                 Some(disks) => found.extend(disks),
                 None => return self.problems.push((place, Problem::Unreadable(file.name()))),
@@ -99,6 +104,9 @@ impl Plan {
         let gone = found.into_iter().map(|disk| (disk, IoCfg::default()));
         for (disk, config) in wanted.into_iter().chain(gone) {
             for (file, value, least) in group_values(&config) {
+                if is_missing(file) {
+                    continue;
+                }
                 self.line(&place, file, disk, value, least, present);
             }
         }
@@ -152,7 +160,7 @@ impl Plan {
 
     fn wish(&mut self, place: &Place, file: File, disk: Disk, setting: String) {
         let value = Value::Disk(disk, setting);
-        self.wishes.push(Wish { place: place.clone(), file, value, cause: Cause::BlockIo });
+        self.wishes.push(Wish::new(place.clone(), file, value, Cause::BlockIo));
     }
 }
 

@@ -8,6 +8,7 @@ pub mod bucket;
 pub mod quota;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use koord_api::annotation::ratio::Ratio;
@@ -19,7 +20,7 @@ use koord_api::qos::Qos;
 use super::convert::{self, CFS_PERIOD_US, CFS_QUOTA_MIN_US};
 use super::hooks::cpu_normalization;
 use super::snapshot::{Container, CpuUsage, Pod, milli};
-use super::wish::{Batch, Cause, File, Place, Value, Wish};
+use super::wish::{Batch, Cause, File, Place, Value, Why, Wish};
 use bucket::Buckets;
 use quota::Operation;
 
@@ -96,7 +97,7 @@ pub fn plan(
             Ok(Some(own)) => &own.over(strategy),
             _ => strategy,
         };
-        let mut turn = Turn { now, sample, strategy: own, state: node.state, pod, buckets: &mut *buckets };
+        let mut turn = Turn { now, sample, strategy: own, node, pod, buckets: &mut *buckets };
         let containers = turn.containers(luck);
         turn.batches(&containers, &mut plan.batches);
         plan.containers.extend(containers.into_iter().map(|c| ContainerBurst { pod: index, ..c }));
@@ -110,7 +111,7 @@ struct Turn<'a> {
     now: Duration,
     sample: &'a Sample<'a>,
     strategy: &'a CpuBurstStrategy,
-    state: NodeState,
+    node: NodeLoad,
     pod: &'a Pod,
     buckets: &'a mut Buckets,
 }
@@ -150,7 +151,7 @@ impl Turn<'_> {
         let ratio = self.sample.normalization.filter(|_| cpu_normalization::applies(self.pod));
         let base = convert::scaled_quota(convert::quota(limit_milli), ratio);
         let wish = Operation::wanted(self.strategy, is_allowed, group.throttled);
-        Some(quota::Move::new(base, self.strategy, group.quota?, wish, self.state))
+        Some(quota::Move::new(base, self.strategy, group.quota?, wish, self.node.state))
     }
 
     /// The burst that the kernel takes beside a quota.
@@ -174,12 +175,14 @@ impl Turn<'_> {
                 continue;
             };
             let delta = wanted.delta();
-            let own = self.wish(container, File::CpuCfsQuota, wanted.target);
+            let why = self.why(container, wanted);
+            let own = self.wish(container, File::CpuCfsQuota, wanted.target).map(|wish| wish.because(&why));
             let moved = |quota: i64| quota.saturating_add(delta).max(CFS_QUOTA_MIN_US);
             let pods = pod_quota.filter(|quota| *quota > 0 && delta != 0).map(moved);
             pod_quota = pods.or(pod_quota);
             lowest = lowest.min(pod_quota);
-            let pods = pods.map(|quota| self.pod_wish(File::CpuCfsQuota, quota, Cause::QuotaBurst));
+            let pods =
+                pods.map(|quota| self.pod_wish(File::CpuCfsQuota, quota, Cause::QuotaBurst).because(&why));
             let chain = if delta > 0 {
                 pods.into_iter().chain(own).collect()
             } else {
@@ -218,11 +221,43 @@ impl Turn<'_> {
     fn wish(&self, burst: &ContainerBurst, file: File, value: i64) -> Option<Wish> {
         let place = self.pod.containers.get(burst.container)?.place(self.pod)?;
         let cause = if file == File::CpuCfsQuota { Cause::QuotaBurst } else { Cause::CpuBurst };
-        Some(Wish { place, file, value: Value::Number(value), cause })
+        Some(Wish::new(place, file, Value::Number(value), cause))
+    }
+
+    fn why(&self, burst: &ContainerBurst, quota: &quota::Move) -> Why {
+        let place = self.pod.containers.get(burst.container).and_then(|own| own.place(self.pod));
+        let group = place.and_then(|place| self.sample.groups.get(&place)).copied().unwrap_or_default();
+        Why::of(Numbers { quota: *quota, group, node: self.node })
     }
 
     fn pod_wish(&self, file: File, value: i64, cause: Cause) -> Wish {
-        Wish { place: self.pod.place(), file, value: Value::Number(value), cause }
+        Wish::new(self.pod.place(), file, Value::Number(value), cause)
+    }
+}
+
+/// What moved a quota.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    quota: quota::Move,
+    group: GroupSample,
+    node: NodeLoad,
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quota::Move { operation, base, ceiling, before, target, .. } = self.quota;
+        let NodeLoad { state, pool_total, pool_used, threshold_percent } = self.node;
+        write!(f, "{operation:?} from {before} to {target}, within {base} and {ceiling}")?;
+        if let Some(cores) = self.group.used {
+            write!(f, "; {cores:.2} cores used")?;
+        }
+        if let Some(share) = self.group.throttled {
+            write!(f, ", {:.0} % of periods throttled", share * 100.0)?;
+        }
+        write!(
+            f,
+            "; {state:?}: {pool_used:.2} of {pool_total:.2} shared cores used, threshold {threshold_percent} %"
+        )
     }
 }
 

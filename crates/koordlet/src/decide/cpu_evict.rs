@@ -20,19 +20,20 @@ use super::snapshot::{CpuUsage, Node, Pod};
 pub struct Sample<'a> {
     pub node: &'a Node,
     pub pods: &'a [Pod],
-    /// Averages over the eviction window.
+    /// The node's average over the eviction window, and the newest of pods.
     pub usage: &'a CpuUsage,
 }
 
 /// Best-effort pods go until the others get what they request. `release` is what `satisfaction` found.
-pub fn by_satisfaction<'a>(sample: &Sample<'a>, release_milli: i64) -> Task<'a> {
+pub fn by_satisfaction<'a>(sample: &Sample<'a>, release: &satisfaction::Release) -> Task<'a> {
     let usage = sample.usage;
     let mut victims = best_effort_victims(sample.pods, Trigger::BeCpu);
     sort_by_satisfaction(&mut victims, |pod| usage.pods.get(&pod.id.uid).map_or(0.0, |cores| cores * 1000.0));
     Task {
         trigger: Trigger::BeCpu,
         kind: Kind::Requested,
-        wanted: Amounts::from([(Resource::BatchCpu, release_milli)]),
+        wanted: Amounts::from([(Resource::BatchCpu, release.milli)]),
+        numbers: release.to_string(),
         victims,
         frees: Box::new(|pod| Amounts::from([(Resource::BatchCpu, pod.sum_requests(BATCH_CPU))])),
     }
@@ -58,6 +59,7 @@ pub fn by_usage<'a>(
         trigger: Trigger::Cpu,
         kind: Kind::Used,
         wanted: Amounts::from([(Resource::Cpu, release.amount)]),
+        numbers: release.to_string(),
         victims: priority_victims(sample.pods, Trigger::Cpu, priority_max, cores),
         frees: Box::new(move |pod| Amounts::from([(Resource::Cpu, cores(pod).map_or(0, milli_trunc))])),
     };
@@ -89,6 +91,7 @@ pub fn by_ledger<'a>(
         trigger: Trigger::CpuAllocatable,
         kind: Kind::Requested,
         wanted: shortages.iter().map(|shortage| (shortage.resource, shortage.release)).collect(),
+        numbers: ledger::numbers(&ledger, &shortages),
         // A pod that frees nothing of what is short would go in vain.
         victims: victims.into_iter().filter(|pod| request(pod) > 0).collect(),
         frees: Box::new(move |pod| ledger::frees(pod, &frees)),

@@ -8,6 +8,7 @@ pub mod pick;
 pub mod quota;
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use koord_api::cpuset::CpuSet;
 use koord_api::crd::node_slo::{
@@ -17,7 +18,7 @@ use koord_api::qos::{KubeQos, Qos};
 
 use super::convert::{UNLIMITED, milli_trunc, percent_trunc};
 use super::snapshot::{BestEffortGroup, CpuUsage, Layout, Level, Node, Pod};
-use super::wish::{Batch, Cause, File, Place, Value, Wish};
+use super::wish::{Batch, Cause, File, Place, Value, Why, Wish};
 
 /// Everything one cycle looks at, taken at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +134,12 @@ pub fn plan(sample: &Sample<'_>, switches: Switches<'_>, memory: Memory) -> Plan
     }
     let choice = cpuset::choose(sample, budget.suppress_milli);
     let cpus = match (&choice, sample.layout) {
-        (Ok(choice), Some(layout)) => cpuset_batch(sample, layout, &choice.cpus),
+        (Ok(choice), Some(layout)) => {
+            let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            let (wanted, before) = (count(choice.wanted), count(choice.before));
+            let why = Why::of(Numbers { budget, wanted, before, unit: "CPUs" });
+            cpuset_batch(sample, layout, &choice.cpus, &why)
+        }
         _ => None,
     };
     given_back(Verdict::ByCpuset { budget, choice }, memory, cpus)
@@ -145,8 +151,9 @@ fn skipped(skip: Skip) -> Plan {
 
 fn by_quota(sample: &Sample<'_>, budget: Budget) -> Plan {
     let choice = quota::choose(budget.suppress_milli, budget.capacity_milli, sample.old_quota);
-    let mut wishes: Vec<Wish> =
-        choice.quota.map(|quota| quota_wish(quota, Cause::CpuSuppress)).into_iter().collect();
+    let why = Numbers { budget, wanted: choice.wanted, before: choice.before, unit: "us" };
+    let wish = |quota: i64| quota_wish(quota, Cause::CpuSuppress).because(&Why::of(why));
+    let mut wishes: Vec<Wish> = choice.quota.map(wish).into_iter().collect();
     if !wishes.is_empty() && sample.old_quota == UNLIMITED {
         wishes.extend(sample.groups.iter().map(unlimited));
     }
@@ -159,7 +166,7 @@ fn by_quota(sample: &Sample<'_>, budget: Budget) -> Plan {
 /// later: v1 refuses a quota that a child exceeds.
 fn unlimited(group: &BestEffortGroup) -> Wish {
     let value = Value::Number(UNLIMITED);
-    Wish { place: group.place.clone(), file: File::CpuCfsQuota, value, cause: Cause::QuotaRecovery }
+    Wish::new(group.place.clone(), File::CpuCfsQuota, value, Cause::QuotaRecovery)
 }
 
 /// A plan that writes some CPUs, and gives the quota back unless that was done already.
@@ -174,7 +181,7 @@ fn given_back(verdict: Verdict, memory: Memory, cpus: Option<Batch>) -> Plan {
 
 fn quota_wish(quota: i64, cause: Cause) -> Wish {
     let place = Place::Kube(KubeQos::BestEffort);
-    Wish { place, file: File::CpuCfsQuota, value: Value::Number(quota), cause }
+    Wish::new(place, File::CpuCfsQuota, Value::Number(quota), cause)
 }
 
 /// How much CPU best-effort pods may use, and the parts of the sum. Milli-cores.
@@ -194,6 +201,38 @@ pub struct Budget {
     pub reserved_milli: i64,
     /// May be negative.
     pub suppress_milli: i64,
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Budget { capacity_milli, threshold_percent, ls_used_milli, host_ls_used_milli, .. } = self;
+        let Budget { system_milli, reserved_milli, suppress_milli, be_used_milli, .. } = self;
+        write!(
+            f,
+            "{threshold_percent} % of {capacity_milli}m - LS pods {ls_used_milli}m - host applications \
+             {host_ls_used_milli}m - system {system_milli}m (reserved {reserved_milli}m)"
+        )?;
+        if let Some(percent) = self.min_percent {
+            write!(f, ", at least {percent} %,")?;
+        }
+        write!(f, " = {suppress_milli}m; BE pods use {be_used_milli}m")
+    }
+}
+
+/// A budget, and what it means for what best-effort pods have.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    budget: Budget,
+    wanted: i64,
+    before: i64,
+    unit: &'static str,
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Numbers { budget, wanted, before, unit } = self;
+        write!(f, "{budget}; from {before} to {wanted} {unit}, a step at a time")
+    }
 }
 
 /// suppress(BE) = capacity · threshold − used by LS − max(system, reserved). Spec: koordlet-enforce 5.1.
@@ -270,14 +309,14 @@ pub fn full_cpus(layout: &Layout, pods: &[Pod]) -> CpuSet {
 /// The full set for every group; none when there is no CPU to write.
 fn recovered_cpus(sample: &Sample<'_>) -> Option<Batch> {
     let full = full_cpus(sample.layout?, sample.pods);
-    levels(sample.groups, &full, |_| Some(&full))
+    levels(sample.groups, &full, &Why::default(), |_| Some(&full))
 }
 
 /// The full set for every group but containers that the cpuset hook looks after. Spec: koordlet-enforce 5.7.
 fn managed_cpus(sample: &Sample<'_>) -> Option<Batch> {
     let full = full_cpus(sample.layout?, sample.pods);
     let is_placed = |uid: &str| sample.pods.iter().any(|pod| *pod.id.uid == *uid && pod.is_placed());
-    levels(sample.groups, &full, |group| match &group.place {
+    levels(sample.groups, &full, &Why::default(), |group| match &group.place {
         Place::Container(pod, _) if is_placed(&pod.uid) => None,
         _ => Some(&full),
     })
@@ -285,12 +324,12 @@ fn managed_cpus(sample: &Sample<'_>) -> Option<Batch> {
 
 /// Under kubelet's static manager only containers are narrowed: kubelet writes their sets itself and must not
 /// be blocked by a narrow parent. Spec: koordlet-enforce 5.4.
-fn cpuset_batch(sample: &Sample<'_>, layout: &Layout, cpus: &CpuSet) -> Option<Batch> {
+fn cpuset_batch(sample: &Sample<'_>, layout: &Layout, cpus: &CpuSet, why: &Why) -> Option<Batch> {
     if !layout.is_kubelet_static {
-        return levels(sample.groups, cpus, |_| Some(cpus));
+        return levels(sample.groups, cpus, why, |_| Some(cpus));
     }
     let full = full_cpus(layout, sample.pods);
-    levels(sample.groups, &full, |group| match group.level {
+    levels(sample.groups, &full, why, |group| match group.level {
         Level::Pod => Some(&full),
         Level::Container => Some(cpus),
     })
@@ -300,13 +339,11 @@ fn cpuset_batch(sample: &Sample<'_>, layout: &Layout, cpus: &CpuSet) -> Option<B
 fn levels<'a>(
     groups: &[BestEffortGroup],
     top: &CpuSet,
+    why: &Why,
     of: impl Fn(&BestEffortGroup) -> Option<&'a CpuSet>,
 ) -> Option<Batch> {
-    let wish = |place: Place, cpus: &CpuSet| Wish {
-        place,
-        file: File::CpusetCpus,
-        value: Value::Cpus(cpus.clone()),
-        cause: Cause::CpuSuppress,
+    let wish = |place: Place, cpus: &CpuSet| {
+        Wish::new(place, File::CpusetCpus, Value::Cpus(cpus.clone()), Cause::CpuSuppress).because(why)
     };
     if top.is_empty() {
         return None;

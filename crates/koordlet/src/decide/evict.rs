@@ -8,6 +8,7 @@ pub mod pressure;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,13 +50,15 @@ impl Trigger {
         format!("trigger by koordlet feature {}, kill pod: {}", self.gate(), pod.name)
     }
 
-    /// The event on a pod that was evicted, or was not for the reason given: its reason and its message.
-    pub fn event(self, pod: &Pod, error: Option<&str>) -> (&'static str, String) {
+    /// The event on a pod that was evicted, or was not for the reason given: its reason and its message. The numbers
+    /// come last, so that whoever knows upstream's words finds them at the beginning.
+    pub fn event(self, pod: &Pod, numbers: &str, error: Option<&str>) -> (&'static str, String) {
         let Pod { namespace, name, .. } = pod;
         let message =
             format!("evict Pod:{namespace}/{name}, reason: {REASON}, message: {}", self.message(pod));
         match error {
-            None => ("evictPodSuccess", message),
+            None => ("evictPodSuccess", format!("{message}; {numbers}")),
+            // Without numbers, which differ each time: equal events are counted, others fill the list.
             Some(error) => ("evictPodFail", format!("{message}, error {error}")),
         }
     }
@@ -106,6 +109,8 @@ pub struct Task<'a> {
     pub trigger: Trigger,
     pub kind: Kind,
     pub wanted: Amounts,
+    /// What was found on the node, and the thresholds it met.
+    pub numbers: String,
     pub victims: Vec<&'a Pod>,
     /// What one pod frees.
     pub frees: Box<dyn Fn(&Pod) -> Amounts + 'a>,
@@ -118,6 +123,7 @@ impl std::fmt::Debug for Task<'_> {
             .field("trigger", &self.trigger)
             .field("kind", &self.kind)
             .field("wanted", &self.wanted)
+            .field("numbers", &self.numbers)
             .field("victims", &victims)
             .finish_non_exhaustive()
     }
@@ -128,64 +134,125 @@ pub fn is_cooling(now: Duration, last: Option<Duration>, cool: Duration) -> bool
     last.is_some_and(|last| now.saturating_sub(last) < cool)
 }
 
+/// After the first round in which something failed nobody is asked for so long; after each further one twice as long.
+const BACK_OFF_FIRST: Duration = Duration::from_secs(1);
+/// No longer than this: who did not answer may be back, and a disruption budget may have room again.
+const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+
+/// How long nobody is asked after so many rounds with a failure, one after the other.
+pub fn back_off(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1);
+    BACK_OFF_FIRST.saturating_mul(2_u32.saturating_pow(doublings)).min(BACK_OFF_MAX)
+}
+
+/// What became of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pod goes, or has gone already.
+    Leaving,
+    /// No answer in time. The order may have arrived all the same.
+    Unanswered,
+    /// This pod stays; another may go.
+    Refused,
+    /// Nobody is there to be asked, about other pods neither.
+    Unreachable,
+}
+
 /// One cycle's evictions: ask `next_victim`, evict, report with `done`.
 pub struct Round<'a> {
     tasks: &'a [Task<'a>],
-    /// Evicted before and still there.
-    pending: &'a BTreeSet<Arc<str>>,
     released: BTreeMap<(Kind, Resource), i64>,
     handled: BTreeSet<Arc<str>>,
     task: usize,
     victim: usize,
     /// The pod whose outcome is awaited.
     current: Option<&'a Pod>,
+    is_over: bool,
     /// Whether at least one pod was evicted now, which starts the cool-down.
     pub has_evicted: bool,
+    /// Whether at least one pod was not.
+    pub has_failed: bool,
 }
 
 /// The next pod to evict.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Order<'a> {
     pub pod: &'a Pod,
     pub trigger: Trigger,
+    /// Why: what was found, what is wanted, what is freed so far and what this pod frees.
+    pub numbers: String,
 }
 
 impl<'a> Round<'a> {
-    pub fn new(tasks: &'a [Task<'a>], pending: &'a BTreeSet<Arc<str>>) -> Round<'a> {
-        let (released, handled) = (BTreeMap::new(), BTreeSet::new());
-        Round { tasks, pending, released, handled, task: 0, victim: 0, current: None, has_evicted: false }
+    /// `pending` were evicted before and are still there. They count before anybody is picked, for a pod on its way
+    /// may use nothing any more and stand behind those that would then go too.
+    ///
+    /// Differs: upstream counts them as it comes to them (7.2).
+    pub fn new(tasks: &'a [Task<'a>], pending: &BTreeSet<Arc<str>>) -> Round<'a> {
+        let mut round = Round {
+            tasks,
+            released: BTreeMap::new(),
+            handled: BTreeSet::new(),
+            task: 0,
+            victim: 0,
+            current: None,
+            is_over: false,
+            has_evicted: false,
+            has_failed: false,
+        };
+        for pod in tasks.iter().flat_map(|task| &task.victims) {
+            if pending.contains(&pod.id.uid) && !round.handled.contains(&pod.id.uid) {
+                round.count(pod);
+            }
+        }
+        round
     }
 
-    /// The next victim; none when every task is covered or out of victims.
+    /// The next victim; none when every task is covered or out of victims, or nobody answers.
     pub fn next_victim(&mut self) -> Option<Order<'a>> {
         let tasks = self.tasks;
-        while let Some(task) = tasks.get(self.task) {
+        while let Some(task) = tasks.get(self.task).filter(|_| !self.is_over) {
             match task.victims.get(self.victim).filter(|_| !self.is_covered(task)) {
                 None => (self.task, self.victim) = (self.task + 1, 0),
                 Some(pod) => {
                     self.victim += 1;
-                    let uid = &pod.id.uid;
-                    if self.handled.contains(uid) {
-                        continue;
-                    }
-                    if self.pending.contains(uid) {
-                        self.count(pod);
+                    if self.handled.contains(&pod.id.uid) {
                         continue;
                     }
                     self.current = Some(pod);
-                    return Some(Order { pod, trigger: task.trigger });
+                    return Some(Order { pod, trigger: task.trigger, numbers: self.numbers(task, pod) });
                 }
             }
         }
         None
     }
 
-    /// Whether the last victim went. One that did not may be tried again by a later task.
-    pub fn done(&mut self, is_evicted: bool) {
-        if let Some(pod) = self.current.take().filter(|_| is_evicted) {
-            self.has_evicted = true;
+    /// What became of the last victim. One that was refused may be tried again by a later task.
+    ///
+    /// Differs: who does not answer ends the round, where upstream asks for one pod after the other and waits each time.
+    pub fn done(&mut self, outcome: Outcome) {
+        let Some(pod) = self.current.take() else { return };
+        match outcome {
+            Outcome::Leaving => self.has_evicted = true,
+            Outcome::Refused => self.has_failed = true,
+            Outcome::Unanswered | Outcome::Unreachable => (self.has_failed, self.is_over) = (true, true),
+        }
+        if matches!(outcome, Outcome::Leaving | Outcome::Unanswered) {
             self.count(pod);
         }
+    }
+
+    fn numbers(&self, task: &Task<'_>, pod: &Pod) -> String {
+        let frees = (task.frees)(pod);
+        let mut text = task.numbers.clone();
+        for (resource, wanted) in &task.wanted {
+            let (released, own) =
+                (self.released(task.kind, *resource), frees.get(resource).copied().unwrap_or(0));
+            let name = resource.name();
+            // Writing to a string cannot fail.
+            let _ = write!(text, "; {name} to free {wanted}, freed {released}, by this pod {own}");
+        }
+        text
     }
 
     /// What was freed so far.
@@ -245,9 +312,11 @@ pub fn priority_victims(
     victims.into_iter().map(|(pod, _)| pod).collect()
 }
 
-/// Sorts by priority, then by falling share of the request in use.
+/// Sorts by priority, then by falling share of the request in use, then by falling request: the fewer go.
 ///
-/// Differs: a pod without priority has that of its class, where upstream's order has no end (item 10).
+/// Differs: a pod without priority has that of its class, where upstream's order has no end (item 10). Of pods with equal
+/// shares the one that requests most goes first, where upstream's order is arbitrary: a pod that was not measured yet
+/// has no share, and smaller ones would go with it.
 pub fn sort_by_satisfaction(victims: &mut [&Pod], used_milli: impl Fn(&Pod) -> f64) {
     let share = |pod: &Pod| match pod.sum_requests(BATCH_CPU) {
         request if request > 0 => used_milli(pod) / nearest(request),
@@ -255,7 +324,9 @@ pub fn sort_by_satisfaction(victims: &mut [&Pod], used_milli: impl Fn(&Pod) -> f
     };
     victims.sort_by(|a, b| {
         let by_share = share(b).total_cmp(&share(a));
-        a.priority.cmp(&b.priority).then(by_share).then(a.full_name().cmp(&b.full_name()))
+        let by_request = b.sum_requests(BATCH_CPU).cmp(&a.sum_requests(BATCH_CPU));
+        let by_size = by_share.then(by_request);
+        a.priority.cmp(&b.priority).then(by_size).then(a.full_name().cmp(&b.full_name()))
     });
 }
 

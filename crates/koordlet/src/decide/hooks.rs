@@ -20,10 +20,10 @@ use super::wish::{Cause, File, Place, Value, Wish};
 
 /// A number that a plugin wants in a file.
 fn number(place: Place, file: File, value: i64) -> Wish {
-    Wish { place, file, value: Value::Number(value), cause: Cause::RuntimeHook }
+    Wish::new(place, file, Value::Number(value), Cause::RuntimeHook)
 }
 
 /// The groups of a pod's containers that exist.
 fn container_places(pod: &Pod) -> impl Iterator<Item = Place> + '_ {
-    pod.containers.iter().filter_map(|container| container.place(pod))
+    pod.with_init_containers().filter_map(|container| container.place(pod))
 }

@@ -33,6 +33,7 @@ impl<'a> Sample<'a> {
             trigger,
             kind: Kind::Used,
             wanted: Amounts::from([(Resource::Memory, release.amount)]),
+            numbers: release.to_string(),
             victims,
             frees: Box::new(move |pod| Amounts::from([(Resource::Memory, used(usage, pod).unwrap_or(0))])),
         }
@@ -90,6 +91,7 @@ pub fn by_ledger<'a>(
         trigger: Trigger::MemoryAllocatable,
         kind: Kind::Requested,
         wanted: shortages.iter().map(|shortage| (shortage.resource, shortage.release)).collect(),
+        numbers: ledger::numbers(&ledger, &shortages),
         victims: victims.into_iter().filter(|pod| request(pod) > 0).collect(),
         frees: Box::new(move |pod| ledger::frees(pod, &frees)),
     };
@@ -106,7 +108,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::decide::evict::Round;
+    use crate::decide::evict::{Outcome, Round};
     use crate::decide::sketch::{PodSketch, node, pod};
 
     const GIB: f64 = 1_073_741_824.0;
@@ -185,7 +187,7 @@ mod tests {
             let mut gone = Vec::new();
             while let Some(order) = round.next_victim() {
                 gone.push(order.pod.name.as_str());
-                round.done(true);
+                round.done(Outcome::Leaving);
             }
             assert_eq!(gone, ["c", "b", "a"], "{key}");
         }

@@ -100,7 +100,7 @@ type Files = Vec<(File, Option<i64>)>;
 fn write(out: &mut Vec<Wish>, place: &Place, files: Files) {
     let wish = |(file, value): (File, Option<i64>)| {
         let value = Value::Number(value?);
-        Some(Wish { place: place.clone(), file, value, cause: Cause::MemoryQos })
+        Some(Wish::new(place.clone(), file, value, Cause::MemoryQos))
     };
     out.extend(files.into_iter().filter_map(wish));
 }

@@ -169,7 +169,7 @@ fn lines(config: &ResctrlQos, platform: &Platform) -> Vec<Result<String, Resctrl
 
 fn wish(class: Qos, file: File, value: Value) -> Wish {
     let cause = if file == File::ResctrlTasks { Cause::ResctrlTasks } else { Cause::Resctrl };
-    Wish { place: Place::Resctrl(Arc::from(class.as_str())), file, value, cause }
+    Wish::new(Place::Resctrl(Arc::from(class.as_str())), file, value, cause)
 }
 
 fn config(strategy: &ResourceQosStrategy, class: Qos) -> Option<&ResctrlQos> {

@@ -137,6 +137,23 @@ impl PodSketch {
         self.spec(|spec| spec.init_containers.get_or_insert_default().push(sidecar))
     }
 
+    /// An init container that runs now.
+    pub(crate) fn initializing(self, name: &str, requests: Amounts<'_>, limits: Amounts<'_>) -> PodSketch {
+        let id = format!("containerd://{}-{name}", self.0.metadata.name.clone().unwrap_or_default());
+        let status = v1::ContainerStatus {
+            name: name.to_string(),
+            container_id: Some(id),
+            state: Some(v1::ContainerState {
+                running: Some(v1::ContainerStateRunning::default()),
+                ..v1::ContainerState::default()
+            }),
+            ..v1::ContainerStatus::default()
+        };
+        let init = container(name, requests, limits);
+        self.spec(|spec| spec.init_containers.get_or_insert_default().push(init))
+            .status(|all| all.init_container_statuses.get_or_insert_default().push(status))
+    }
+
     /// Gives every container an id and lets it run.
     pub(crate) fn running(mut self) -> PodSketch {
         let name = self.0.metadata.name.clone().unwrap_or_default();

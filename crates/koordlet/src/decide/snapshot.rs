@@ -196,10 +196,15 @@ mod tests {
     #[test]
     fn pods_are_read_once() {
         let sidecar = pod("a").qos("LS").container("main", &[("cpu", "1")], &[("cpu", "2")]).sidecar("log");
-        let read = sidecar.running().read();
+        let sidecar = sidecar.running();
+        let read = sidecar.read();
         assert_eq!(read.containers.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["main", "log"]);
         assert_eq!(milli(&read.containers[0].limits, CPU), Some(2000));
         assert!(read.is_active() && !read.is_pinned());
         assert_eq!(read.requests[CPU], Quantity::cores_milli(1000));
+        let setup = sidecar.initializing("setup", &[], &[]).read();
+        assert_eq!(setup.containers, read.containers, "an init container counts for nothing");
+        let names: Vec<&str> = setup.with_init_containers().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["main", "log", "setup"], "koordlet-enforce 14.5");
     }
 }

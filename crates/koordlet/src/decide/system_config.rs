@@ -54,7 +54,7 @@ pub fn plan(strategy: &SystemStrategy, node: &Node, features: Option<&str>) -> P
 }
 
 fn wish(file: File, value: Value) -> Wish {
-    Wish { place: Place::Host, file, value, cause: Cause::SystemConfig }
+    Wish::new(Place::Host, file, value, Cause::SystemConfig)
 }
 
 /// Switches scheduler features that are there and not as wanted. A list that contradicts itself is left alone.

@@ -17,11 +17,29 @@ pub struct Wish {
     pub file: File,
     pub value: Value,
     pub cause: Cause,
+    pub why: Why,
 }
 
 impl Wish {
-    /// What the audit log says about the write.
+    pub fn new(place: Place, file: File, value: Value, cause: Cause) -> Wish {
+        Wish { place, file, value, cause, why: Why::default() }
+    }
+
+    /// The same for these reasons.
+    pub fn because(self, why: &Why) -> Wish {
+        Wish { why: why.clone(), ..self }
+    }
+
+    /// What the audit log says about the write: upstream's words, then the numbers behind it.
     pub fn audit_message(&self) -> String {
+        let what = self.what();
+        match &self.why.0 {
+            Some(numbers) => format!("{what}; {numbers}"),
+            None => what,
+        }
+    }
+
+    fn what(&self) -> String {
         let value = &self.value;
         match (self.cause, self.file) {
             (Cause::CpuSuppress, File::CpusetCpus) => format!("update BE group to cpuset: {value}"),
@@ -29,6 +47,29 @@ impl Wish {
             (Cause::QuotaRecovery, _) => format!("recover bestEffort cfsQuota, isUpdated {value}"),
             (_, file) => format!("update {} to {value}", file.name()),
         }
+    }
+}
+
+/// The numbers behind a wish, put into words only when somebody writes them down.
+///
+/// Any two are equal: the same value for other numbers is the same wish.
+#[derive(Clone, Debug, Default)]
+pub struct Why(Option<Arc<dyn Numbers>>);
+
+/// What can be told, on any thread.
+pub trait Numbers: fmt::Display + fmt::Debug + Send + Sync {}
+
+impl<T: fmt::Display + fmt::Debug + Send + Sync> Numbers for T {}
+
+impl Why {
+    pub fn of(numbers: impl Numbers + 'static) -> Why {
+        Why(Some(Arc::new(numbers)))
+    }
+}
+
+impl PartialEq for Why {
+    fn eq(&self, _: &Why) -> bool {
+        true
     }
 }
 
@@ -282,9 +323,13 @@ mod tests {
     fn audit_messages() {
         let place = Place::Kube(KubeQos::BestEffort);
         let message = |file, value, cause| {
-            let wish = Wish { place: place.clone(), file, value, cause };
+            let wish = Wish::new(place.clone(), file, value, cause);
             (wish.cause.reason(), wish.audit_message())
         };
+        let plain = Wish::new(place.clone(), File::CpuShares, Value::Number(2), Cause::RuntimeHook);
+        let told = plain.clone().because(&Why::of("3 found"));
+        assert_eq!(told.audit_message(), "update cpu.shares to 2; 3 found");
+        assert_eq!(told, plain, "numbers make no other wish");
         let cpus = Value::Cpus(CpuSet::range(0..=3));
         for (file, value, cause, reason, want) in [
             (

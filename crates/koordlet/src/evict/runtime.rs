@@ -34,6 +34,13 @@ pub enum StopError {
     Refused(String),
 }
 
+impl StopError {
+    /// Whether the runtime was not there to be asked, about other containers neither.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, StopError::NoSocket(_) | StopError::Connect { .. } | StopError::Transport(_))
+    }
+}
+
 /// Where runtimes may be found.
 #[derive(Clone, Debug)]
 pub struct Runtimes {

@@ -136,10 +136,11 @@ fn world(dir: tempfile::TempDir, way: Way) -> World {
 
 impl World {
     /// Evicts from a thread, as the node's does.
-    async fn evict(&mut self, pod: &Pod) -> bool {
+    async fn evict(&mut self, pod: &Pod) -> Outcome {
         let pod = pod.clone();
         let mut sender = Sender { orders: self.sender.orders.clone(), is_by_api: self.sender.is_by_api };
-        let evict = move || sender.evict(EvictOrder { pod: &pod, trigger: Trigger::BeMemory });
+        let evict =
+            move || sender.evict(EvictOrder { pod: &pod, trigger: Trigger::BeMemory, numbers: "72 % used" });
         tokio::task::spawn_blocking(evict).await.unwrap()
     }
 
@@ -166,10 +167,11 @@ async fn every_running_container_is_stopped() {
     let runtimes = Runtimes::new(dir.path(), &options());
     let mut world = world(dir, Way::Stop(runtimes));
     let victim = pod("batch").qos("BE").container("a", &[], &[]).container("b", &[], &[]).running().read();
-    assert!(world.evict(&victim).await);
+    assert_eq!(world.evict(&victim).await, Outcome::Leaving);
     assert_eq!(got.lock().unwrap().len(), 2);
     assert_eq!(world.count(), 2, "one for the sum, one for the pod");
-    assert_eq!(world.messages(), ["trigger by koordlet feature BEMemoryEvict, kill pod: batch"]);
+    let message = "trigger by koordlet feature BEMemoryEvict, kill pod: batch; 72 % used";
+    assert_eq!(world.messages(), [message]);
     assert!(!world.sender.is_remembering());
 }
 
@@ -179,39 +181,76 @@ async fn a_failure_counts_nothing() {
     let runtimes = Runtimes::new(dir.path(), &options());
     let mut world = world(dir, Way::Stop(runtimes));
     let victim = pod("batch").qos("BE").container("a", &[], &[]).running().read();
-    assert!(!world.evict(&victim).await);
+    assert_eq!(world.evict(&victim).await, Outcome::Unreachable);
     assert_eq!(world.count(), 0);
     assert_eq!(world.messages().len(), 1, "that it was tried is on record");
+}
+
+/// An API server that answers everything with this; none never answers.
+fn api_server(answer: Option<(u16, &'static str)>) -> (kube::Client, Got) {
+    let got = Got::default();
+    let heard = got.clone();
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let heard = heard.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            let body = request.into_body().collect_bytes().await.unwrap().to_vec();
+            heard.lock().unwrap().push((path, body));
+            let Some((code, message)) = answer else { return std::future::pending().await };
+            let status = serde_json::json!({ "kind": "Status", "apiVersion": "v1", "status": "x",
+                "message": message, "reason": "x", "code": code });
+            let mut answer = Response::new(Full::new(Bytes::from(status.to_string())));
+            *answer.status_mut() = http::StatusCode::from_u16(code).unwrap();
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    (kube::Client::new(service, "default"), got)
 }
 
 /// The API server's part: what it is asked, and what its answers mean.
 #[tokio::test]
 async fn the_api_server_evicts_this_very_pod() {
-    for (status, is_evicted) in [(201, true), (429, false)] {
-        let got = Got::default();
-        let heard = got.clone();
-        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let heard = heard.clone();
-            async move {
-                let path = request.uri().path().to_owned();
-                let body = request.into_body().collect_bytes().await.unwrap().to_vec();
-                heard.lock().unwrap().push((path, body));
-                let text = r#"{"kind":"Status","apiVersion":"v1","status":"x","message":"no","reason":"TooManyRequests","code":429}"#;
-                let mut answer = Response::new(Full::new(Bytes::from(text)));
-                *answer.status_mut() = http::StatusCode::from_u16(status).unwrap();
-                Ok::<_, Infallible>(answer)
-            }
-        });
-        let client = kube::Client::new(service, "default");
+    const OTHER: &str = "the UID in the precondition (a) does not match the UID in record (b)";
+    for (code, message, outcome, counted) in [
+        (201, "", Outcome::Leaving, 2),
+        (404, "pods \"batch\" not found", Outcome::Leaving, 0),
+        (409, OTHER, Outcome::Leaving, 0),
+        (409, "the object has been modified", Outcome::Refused, 0),
+        (429, "disruption budget", Outcome::Refused, 0),
+        (403, "forbidden", Outcome::Refused, 0),
+        (503, "starting", Outcome::Unreachable, 0),
+        (504, "timeout", Outcome::Unanswered, 0),
+    ] {
+        let (client, got) = api_server(Some((code, message)));
         let mut world = world(tempfile::tempdir().unwrap(), Way::Api(client));
         let victim = pod("batch").qos("BE").read();
-        assert_eq!(world.evict(&victim).await, is_evicted, "{status}");
+        assert_eq!(world.evict(&victim).await, outcome, "{code} {message}");
         assert!(world.sender.is_remembering());
         let (path, body) = got.lock().unwrap()[0].clone();
         assert_eq!(path, "/api/v1/namespaces/default/pods/batch/eviction");
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(body["deleteOptions"]["preconditions"]["uid"], "batch");
         assert_eq!(body["apiVersion"], "policy/v1");
-        assert_eq!(world.count(), if is_evicted { 2 } else { 0 });
+        assert_eq!(world.count(), counted, "{code} {message}");
     }
+}
+
+/// The clock is the test's own, so nobody waits.
+#[tokio::test(start_paused = true)]
+async fn no_answer_is_no_refusal() {
+    let (client, _) = api_server(None);
+    let (_sender, worker) = evictor(Way::Api(client), None, KoordletMetrics::new("n1"), Auditor::off());
+    let batch = pod("batch").qos("BE").read();
+    let victim = Victim {
+        namespace: batch.namespace.clone(),
+        name: batch.name.clone(),
+        uid: batch.id.uid.clone(),
+        message: String::new(),
+        numbers: String::new(),
+        trigger: Trigger::BeMemory,
+        running: Vec::new(),
+        pod: batch,
+    };
+    let trouble = worker.carry_out(&victim).await.unwrap_err();
+    assert_eq!((trouble.outcome, trouble.text.as_str()), (Outcome::Unanswered, "no answer within 5 s"));
 }

@@ -15,7 +15,7 @@ use koord_kit::metrics::{Format, Metrics};
 use tokio::sync::oneshot;
 
 use super::show::{self, Shown};
-use crate::act::{Act, Evictor, Ground, Hands};
+use crate::act::{Act, Evictor, Ground};
 use crate::apply::Applier;
 use crate::collect::{Collectors, MemoryPolicy, Moment};
 use crate::decide::snapshot::Pod;
@@ -323,8 +323,7 @@ impl Brain {
             news,
             store: &self.store,
         };
-        let mut hands = Hands { applier: &mut self.applier, evictor: &mut *self.evictor };
-        self.act.turn(&ground, &mut hands);
+        self.act.turn(&ground, &mut self.applier, &mut *self.evictor);
     }
 
     fn measure_gpus(&mut self, snapshot: &Snapshot, now: Moment) {

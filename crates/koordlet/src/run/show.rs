@@ -26,6 +26,10 @@ const MANY_EVERY: u32 = 10;
 pub(super) struct Shown {
     rounds: Rounds,
     seconds: u32,
+    /// Whether there are rows that must go with the last reading.
+    has_applications: bool,
+    has_pressures: bool,
+    has_cycles: bool,
 }
 
 impl Shown {
@@ -38,16 +42,16 @@ impl Shown {
         if let Some(milli) = collectors.best_effort_used_milli() {
             metrics.set(Metric::BeSuppressBeUsedCpuCores, &[], nearest(milli) / 1000.0);
         }
-        if !collectors.applications().is_empty() {
+        if is_due(&mut self.has_applications, collectors.applications()) {
             applications(metrics, collectors.applications());
         }
         self.rounds(metrics, collectors.rounds());
         self.seconds = self.seconds.wrapping_add(1);
         if self.seconds.is_multiple_of(MANY_EVERY) {
-            if !collectors.pressures().is_empty() {
+            if is_due(&mut self.has_pressures, collectors.pressures()) {
                 pressures(metrics, collectors.pressures());
             }
-            if !collectors.cycles().is_empty() {
+            if is_due(&mut self.has_cycles, collectors.cycles()) {
                 cycles(metrics, collectors.cycles());
             }
             resctrl(metrics, collectors.resctrl());
@@ -69,6 +73,12 @@ impl Shown {
         }
         self.rounds = *rounds;
     }
+}
+
+/// Whether there is something to show, or something shown to take back.
+fn is_due<T>(is_shown: &mut bool, readings: &[T]) -> bool {
+    let has_readings = !readings.is_empty();
+    std::mem::replace(is_shown, has_readings) || has_readings
 }
 
 fn applications(metrics: &KoordletMetrics, readings: &[ApplicationReading]) {
@@ -207,6 +217,14 @@ mod tests {
         let metrics = KoordletMetrics::new("n1");
         metrics.node_seen();
         metrics
+    }
+
+    /// Rows are told while there are readings, and once more to take the last ones back.
+    #[test]
+    fn rows_go_with_the_last_reading() {
+        let mut is_shown = false;
+        let due = [0, 2, 1, 0, 0].map(|count| is_due(&mut is_shown, &vec![(); count]));
+        assert_eq!(due, [false, true, true, true, false]);
     }
 
     /// koordlet-observe#13.9.I1

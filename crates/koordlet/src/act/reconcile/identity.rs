@@ -66,7 +66,7 @@ impl Identity {
 }
 
 fn bvt(place: Place, value: i64) -> Wish {
-    Wish { place, file: File::CpuBvtWarp, value: Value::Number(value), cause: Cause::RuntimeHook }
+    Wish::new(place, File::CpuBvtWarp, Value::Number(value), Cause::RuntimeHook)
 }
 
 /// The kernel's switches; none where there is no such file.

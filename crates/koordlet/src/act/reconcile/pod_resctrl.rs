@@ -108,13 +108,8 @@ fn tasks(setting: &Setting, pod: &Pod, resctrl: &Resctrl) -> Option<Wish> {
     let of = |child: &String| cgroups.read(Resource::Tasks, &dir.child(child), ids).unwrap_or_default();
     let missing: Vec<u32> = children.iter().flat_map(of).filter(|id| !present.contains(id)).collect();
     let place = Place::Resctrl(name.into());
-    let wish = Wish {
-        place,
-        file: File::ResctrlTasks,
-        value: Value::Tasks(missing.clone()),
-        cause: Cause::RuntimeHook,
-    };
-    (!missing.is_empty()).then_some(wish)
+    (!missing.is_empty())
+        .then(|| Wish::new(place, File::ResctrlTasks, Value::Tasks(missing), Cause::RuntimeHook))
 }
 
 /// How long ago a group was made; one whose age cannot be told is young.

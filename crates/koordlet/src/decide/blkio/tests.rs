@@ -45,20 +45,20 @@ fn best_effort(enable: bool, blocks: Vec<BlockCfg>, present: Present) -> Plan {
     let mut strategy = defaults::qos();
     strategy.be_class.as_mut().unwrap().blkio_qos = Some(BlkioQos { enable: Some(enable), blocks });
     let groups = [(Place::Kube(KubeQos::BestEffort), present)].into();
-    plan(&strategy, &[], &disks(), &Files { groups })
+    plan(&strategy, &[], &disks(), &Files { groups, ..Files::default() })
 }
 
 fn root(blocks: Vec<BlockCfg>, cost_qos: &str) -> Plan {
     let mut strategy = defaults::qos();
     strategy.cgroup_root.as_mut().unwrap().blkio_qos = Some(BlkioQos { enable: Some(true), blocks });
     let groups = [(Place::CgroupRoot, files(&[(File::BlkioCostQos, cost_qos)]))].into();
-    plan(&strategy, &[], &disks(), &Files { groups })
+    plan(&strategy, &[], &disks(), &Files { groups, ..Files::default() })
 }
 
 fn of_pod(annotation: &str, present: Present) -> Plan {
     let pods = [pod("p").qos("LS").csi_volume("v1").annotated(PodBlkioQos::KEY, annotation).read()];
     let groups = [(pods[0].place(), present)].into();
-    plan(&defaults::qos(), &pods, &disks(), &Files { groups })
+    plan(&defaults::qos(), &pods, &disks(), &Files { groups, ..Files::default() })
 }
 
 #[test]
@@ -103,6 +103,23 @@ fn groups() {
         ("a strange line", best_effort(false, Vec::new(), files(&[(File::BlkioWeight, "a b c")])), vec![]),
     ] {
         assert_eq!(texts(&plan), want, "{key} {:?}", plan.problems);
+    }
+}
+
+/// v2 without cost control has limits and no weights; v1 has all files or none.
+#[test]
+fn kernels_without_weights() {
+    let mut strategy = defaults::qos();
+    let blocks = vec![device("/dev/vdb", r#"{"readBPS":5,"ioWeightPercent":60}"#)];
+    strategy.be_class.as_mut().unwrap().blkio_qos = Some(BlkioQos { enable: Some(true), blocks });
+    let mut present = files(&[]);
+    present.remove(&File::BlkioWeight);
+    for (is_weight_optional, want) in
+        [(true, vec!["blkio.throttle.read_bps_device 253:16 5"]), (false, vec![])]
+    {
+        let groups = [(Place::Kube(KubeQos::BestEffort), present.clone())].into();
+        let plan = plan(&strategy, &[], &disks(), &Files { groups, is_weight_optional });
+        assert_eq!(texts(&plan), want, "{:?}", plan.problems);
     }
 }
 

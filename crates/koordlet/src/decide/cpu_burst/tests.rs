@@ -330,3 +330,16 @@ proptest! {
         prop_assert!(!mainline || burst.burst.unwrap() <= quota.target);
     }
 }
+
+#[test]
+fn numbers_are_told() {
+    let strategy = CpuBurstStrategy { cfs_quota_burst_percent: Some(300), ..CpuBurstStrategy::default() };
+    let numbers = Numbers {
+        quota: quota::Move::new(100_000, &strategy, 100_000, Operation::ScaleUp, NodeState::Idle),
+        group: GroupSample { quota: Some(100_000), used: Some(0.98), throttled: Some(0.25) },
+        node: NodeLoad { state: NodeState::Idle, pool_total: 8.0, pool_used: 1.2, threshold_percent: 50 },
+    };
+    let want = "ScaleUp from 100000 to 120000, within 100000 and 300000; 0.98 cores used, 25 % of periods throttled; \
+                Idle: 1.20 of 8.00 shared cores used, threshold 50 %";
+    assert_eq!(numbers.to_string(), want);
+}

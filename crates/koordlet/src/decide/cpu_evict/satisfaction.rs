@@ -1,5 +1,7 @@
 //! Whether best-effort pods get enough of the CPU they request. Spec: koordlet-enforce 8.1.
 
+use std::fmt;
+
 use koord_api::crd::node_slo::{CpuEvictPolicy, ResourceThresholdStrategy};
 use koord_api::number::{nearest, truncated};
 
@@ -76,32 +78,41 @@ pub struct Window {
     pub seconds: i64,
 }
 
-/// What best-effort pods could really use, in milli-cores: the smallest of their CPU sets, and their quota.
-pub fn real_limit_milli(cpus: impl Iterator<Item = usize>, quota: i64, period: i64) -> i64 {
-    let by_cpus = cpus.min().map_or(0, |count| i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(1000));
-    match (quota, period) {
-        (1.., 1..) => by_cpus.min(quota.saturating_mul(1000) / period),
-        _ => by_cpus,
-    }
-}
-
 /// How much is freed, or why nothing is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    Release {
-        milli: i64,
-        /// What the averages and what the latest values ask for.
-        by_average: i64,
-        by_latest: i64,
-        limit: f64,
-        requested: f64,
-        used: f64,
-    },
+    Release(Release),
     TooFewSamples,
     /// They do not use what they have.
     NotUsed,
     NothingRequested,
     Satisfied,
+}
+
+/// How much is freed, and the numbers that led to it. Milli-cores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Release {
+    pub milli: i64,
+    /// What the averages and what the latest values ask for.
+    pub by_average: i64,
+    pub by_latest: i64,
+    pub limit: f64,
+    pub requested: f64,
+    pub used: f64,
+    pub config: Config,
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Release { limit, requested, used, config, .. } = self;
+        let Config { lower_percent, upper_percent, usage_percent, .. } = config;
+        write!(
+            f,
+            "best-effort pods use {used:.0}m of {limit:.0}m, threshold {usage_percent} %, and request {requested:.0}m: \
+             satisfied to {:.0} %, lower {lower_percent} %, upper {upper_percent} %",
+            limit * 100.0 / requested
+        )
+    }
 }
 
 /// What best-effort pods must give back so that the rest gets enough.
@@ -129,14 +140,15 @@ pub fn verdict(config: &Config, window: &Window, batch_allocatable: Option<i64>)
         Err(verdict) if !is_same || verdict == Verdict::NotUsed => return verdict,
         Err(_) => by_average,
     };
-    Verdict::Release {
+    Verdict::Release(Release {
         milli: if is_same { by_average } else { by_average.min(by_latest) },
         by_average,
         by_latest,
         limit: limit(&window.average),
         requested: window.average.requested,
         used: window.average.used,
-    }
+        config: *config,
+    })
 }
 
 /// request · (upper − limit/request), worked out without dividing.

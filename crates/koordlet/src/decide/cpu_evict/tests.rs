@@ -26,7 +26,7 @@ fn window(average: (i64, i64, i64), latest: (i64, i64, i64)) -> Window {
 
 fn released(strategy: &ResourceThresholdStrategy, window: &Window, allocatable: Option<i64>) -> Option<i64> {
     match verdict(&Config::new(strategy).unwrap(), window, allocatable) {
-        Verdict::Release { milli, .. } => Some(milli),
+        Verdict::Release(release) => Some(release.milli),
         _ => None,
     }
 }
@@ -88,15 +88,6 @@ fn windows() {
 }
 
 #[test]
-fn what_can_really_be_used() {
-    let limit = |cpus: &[usize], quota| satisfaction::real_limit_milli(cpus.iter().copied(), quota, 100_000);
-    assert_eq!(limit(&[16, 16, 4], -1), 4000);
-    assert_eq!(limit(&[16], 250_000), 2500);
-    assert_eq!(limit(&[2], 250_000), 2000);
-    assert_eq!(limit(&[], -1), 0);
-}
-
-#[test]
 fn bad_configurations() {
     let error = |lower, upper| Config::new(&strategy(lower, upper)).unwrap_err().to_string();
     assert_eq!(Config::new(&ResourceThresholdStrategy::default()), Err(ConfigError::Missing),);
@@ -121,6 +112,39 @@ fn names(task: &Task<'_>) -> Vec<String> {
     task.victims.iter().map(|pod| pod.name.clone()).collect()
 }
 
+/// What was found when best-effort pods use and may use a tenth of what they request.
+fn found(milli: i64) -> satisfaction::Release {
+    let config = Config::new(&strategy(60, 80)).unwrap();
+    satisfaction::Release {
+        milli,
+        by_average: milli,
+        by_latest: milli,
+        limit: 400.0,
+        requested: 4000.0,
+        used: 400.0,
+        config,
+    }
+}
+
+#[test]
+fn numbers_are_told() {
+    let want = "best-effort pods use 400m of 400m, threshold 90 %, and request 4000m: satisfied to 10 %, lower 60 %, \
+                upper 80 %";
+    assert_eq!(found(1000).to_string(), want);
+}
+
+/// Of pods that use nothing, or were not measured yet, the largest goes first, so that one suffices.
+#[test]
+fn the_largest_of_equals_goes_first() {
+    let pods: Vec<Pod> =
+        [be("a", 5500, "500"), be("greedy", 5500, "32000")].iter().map(PodSketch::read).collect();
+    let node = node(&[], &[]).read();
+    for (case, used) in [("not measured", usage(0.0, &[])), ("idle", usage(0.0, &[("a", 0.0)]))] {
+        let task = by_satisfaction(&Sample { node: &node, pods: &pods, usage: &used }, &found(20_000));
+        assert_eq!(names(&task), ["greedy", "a"], "{case}");
+    }
+}
+
 #[test]
 fn victims_by_satisfaction() {
     let pods: Vec<Pod> = [
@@ -135,7 +159,7 @@ fn victims_by_satisfaction() {
     .collect();
     let usage = usage(0.0, &[("a", 0.5), ("b", 0.9), ("e", 5.0), ("c", 0.1), ("d", 1.0)]);
     let node = node(&[], &[]).read();
-    let task = by_satisfaction(&Sample { node: &node, pods: &pods, usage: &usage }, 1000);
+    let task = by_satisfaction(&Sample { node: &node, pods: &pods, usage: &usage }, &found(1000));
     assert_eq!(names(&task), ["c", "b", "a", "e", "d"], "koordlet-enforce#18.149");
 }
 

@@ -1,5 +1,7 @@
 //! More requested than there is to give: which resources, and how much to free. Spec: koordlet-enforce 8.3.
 
+use std::fmt::Write as _;
+
 use koord_api::priority::PriorityClass;
 use koord_api::quantity::ResourceList;
 
@@ -75,6 +77,17 @@ impl Ledger {
         };
         resources.into_iter().filter_map(shortage).collect()
     }
+}
+
+/// The shortages in words.
+pub fn numbers(ledger: &Ledger, shortages: &[Shortage]) -> String {
+    let Ledger { threshold, lower, .. } = ledger;
+    let mut text = format!("threshold {threshold} %, lower {lower} %");
+    for Shortage { resource, requested, allocatable, .. } in shortages {
+        // Writing to a string cannot fail.
+        let _ = write!(text, ", {} {requested} requested of {allocatable}", resource.name());
+    }
+    text
 }
 
 /// What a pod's going frees of the resources that are short.

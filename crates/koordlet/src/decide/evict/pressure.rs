@@ -1,5 +1,7 @@
 //! Too much of the node in use: from which percent on, and how much to free. Spec: koordlet-enforce 8.2, 9.
 
+use std::fmt;
+
 use crate::decide::convert::percent_trunc;
 
 /// Whole percents of what the node has.
@@ -17,6 +19,13 @@ pub struct Release {
     pub used_percent: i64,
     pub capacity: i64,
     pub pressure: Pressure,
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Release { used_percent, capacity, pressure: Pressure { threshold, lower }, .. } = self;
+        write!(f, "the node uses {used_percent} % of {capacity}, threshold {threshold} %, lower {lower} %")
+    }
 }
 
 /// Upstream's words for a threshold that cannot be used.

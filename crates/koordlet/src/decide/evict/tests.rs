@@ -13,6 +13,7 @@ fn request_task<'a>(victims: &[&'a Pod], wanted: i64) -> Task<'a> {
         trigger: Trigger::BeCpu,
         kind: Kind::Requested,
         wanted: Amounts::from([(Resource::BatchCpu, wanted)]),
+        numbers: "10 % found".to_owned(),
         victims: victims.to_vec(),
         frees: Box::new(|pod| Amounts::from([(Resource::BatchCpu, pod.sum_requests(BATCH_CPU))])),
     }
@@ -28,6 +29,7 @@ fn used_task<'a>(victims: &[&'a Pod], wanted: i64) -> Task<'a> {
         trigger: Trigger::Cpu,
         kind: Kind::Used,
         wanted: Amounts::from([(Resource::Cpu, wanted)]),
+        numbers: String::new(),
         victims: victims.to_vec(),
         frees: Box::new(move |pod| Amounts::from([(Resource::Cpu, used(pod))])),
     }
@@ -41,7 +43,7 @@ fn play(tasks: &[Task<'_>], pending: &[&str], fails: &[&str]) -> (Vec<String>, b
     while let Some(order) = round.next_victim() {
         let is_evicted = !fails.contains(&order.pod.name.as_str());
         tried.push(format!("{}{}", order.pod.name, if is_evicted { "" } else { "!" }));
-        round.done(is_evicted);
+        round.done(if is_evicted { Outcome::Leaving } else { Outcome::Refused });
     }
     (tried, round.has_evicted, round.released(Kind::Requested, Resource::BatchCpu))
 }
@@ -66,14 +68,73 @@ fn tasks() {
     assert_eq!(names(&[request_task(&all, 0)]), Vec::<String>::new());
 }
 
+/// Pods on their way count though they stand last, so that nobody goes in their place.
+#[test]
+fn pods_on_their_way_come_first() {
+    let pods = abc();
+    let all = [&pods[0], &pods[1], &pods[2]];
+    assert_eq!(play(&[request_task(&all, 3000)], &["c"], &[]), (vec![], false, 3000));
+    let more = play(&[request_task(&all, 3500)], &["c"], &[]);
+    assert_eq!(more, (vec!["a".to_string()], true, 4000));
+}
+
+/// What ends a round, and what counts.
+#[test]
+fn outcomes() {
+    let pods = abc();
+    let all = [&pods[0], &pods[1], &pods[2]];
+    let tasks = [request_task(&all, 6000)];
+    for (first, tried, evicted, failed, released) in [
+        (Outcome::Leaving, 3, true, false, 6000),
+        (Outcome::Refused, 3, true, true, 5000),
+        (Outcome::Unanswered, 1, false, true, 1000),
+        (Outcome::Unreachable, 1, false, true, 0),
+    ] {
+        let pending = BTreeSet::new();
+        let mut round = Round::new(&tasks, &pending);
+        let mut count = 0;
+        while round.next_victim().is_some() {
+            round.done(if count == 0 { first } else { Outcome::Leaving });
+            count += 1;
+        }
+        let found =
+            (count, round.has_evicted, round.has_failed, round.released(Kind::Requested, Resource::BatchCpu));
+        assert_eq!(found, (tried, evicted, failed, released), "{first:?}");
+    }
+}
+
+#[test]
+fn waits_grow_and_end() {
+    let waits: Vec<u64> = [0, 1, 2, 3, 5, 6, 100].map(|count| back_off(count).as_secs()).into();
+    assert_eq!(waits, [1, 1, 2, 4, 16, 30, 30]);
+}
+
+#[test]
+fn orders_tell_their_numbers() {
+    let pods = abc();
+    let all = [&pods[0], &pods[1], &pods[2]];
+    let tasks = [request_task(&all, 2500)];
+    let pending = BTreeSet::new();
+    let mut round = Round::new(&tasks, &pending);
+    let mut texts = Vec::new();
+    while let Some(order) = round.next_victim() {
+        texts.push(order.numbers);
+        round.done(Outcome::Leaving);
+    }
+    let want = ["freed 0, by this pod 1000", "freed 1000, by this pod 2000"]
+        .map(|end| format!("10 % found; kubernetes.io/batch-cpu to free 2500, {end}"));
+    assert_eq!(texts, want);
+}
+
 #[test]
 fn messages() {
     let pods = abc();
     let message = "trigger by koordlet feature BECPUEvict, kill pod: a";
     assert_eq!(Trigger::BeCpu.message(&pods[0]), message);
     let text = format!("evict Pod:default/a, reason: evicted, message: {message}");
-    assert_eq!(Trigger::BeCpu.event(&pods[0], None), ("evictPodSuccess", text.clone()));
-    let failed = Trigger::BeCpu.event(&pods[0], Some("too many requests"));
+    let gone = Trigger::BeCpu.event(&pods[0], "10 % found", None);
+    assert_eq!(gone, ("evictPodSuccess", format!("{text}; 10 % found")));
+    let failed = Trigger::BeCpu.event(&pods[0], "10 % found", Some("too many requests"));
     assert_eq!(failed, ("evictPodFail", format!("{text}, error too many requests")));
 }
 

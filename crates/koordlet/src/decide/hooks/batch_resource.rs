@@ -9,7 +9,7 @@ use koord_api::slo::defaults;
 
 use super::number;
 use crate::decide::convert::{UNLIMITED, quota, scaled_quota, shares};
-use crate::decide::snapshot::{Pod, whole};
+use crate::decide::snapshot::{Container, Pod, whole};
 use crate::decide::wish::{Batch, File, Place, Wish};
 
 /// What the node's rules make of quotas.
@@ -60,22 +60,30 @@ pub fn asked(pod: &Pod) -> Option<Vec<Asked>> {
     if pod.qos != Some(Qos::Be) {
         return None;
     }
-    let of = |name: &str, requests: &ResourceList, limits: &ResourceList| Asked {
-        container: name.to_owned(),
-        cpu_request: whole(requests, BATCH_CPU),
-        cpu_limit: whole(limits, BATCH_CPU).filter(|limit| *limit > 0),
-        memory_limit: whole(limits, BATCH_MEMORY).filter(|limit| *limit > 0),
-    };
-    let is_ours = |list: &ResourceList| list.contains_key(BATCH_CPU) || list.contains_key(BATCH_MEMORY);
-    if pod.containers.iter().any(|container| is_ours(&container.requests) || is_ours(&container.limits)) {
+    if pod.containers.iter().any(asks) {
         let containers = pod.containers.iter();
-        return Some(containers.map(|c| of(&c.name, &c.requests, &c.limits)).collect());
+        return Some(containers.map(|c| Asked::new(&c.name, &c.requests, &c.limits)).collect());
     }
     let spec = pod.extended_spec.as_ref().ok()?.as_ref().filter(|spec| !spec.containers.is_empty())?;
-    Some(spec.containers.iter().map(|(name, c)| of(name, &c.requests, &c.limits)).collect())
+    Some(spec.containers.iter().map(|(name, c)| Asked::new(name, &c.requests, &c.limits)).collect())
+}
+
+/// Whether a container asks for batch resources.
+fn asks(container: &Container) -> bool {
+    let is_ours = |list: &ResourceList| list.contains_key(BATCH_CPU) || list.contains_key(BATCH_MEMORY);
+    is_ours(&container.requests) || is_ours(&container.limits)
 }
 
 impl Asked {
+    fn new(name: &str, requests: &ResourceList, limits: &ResourceList) -> Asked {
+        Asked {
+            container: name.to_owned(),
+            cpu_request: whole(requests, BATCH_CPU),
+            cpu_limit: whole(limits, BATCH_CPU).filter(|limit| *limit > 0),
+            memory_limit: whole(limits, BATCH_MEMORY).filter(|limit| *limit > 0),
+        }
+    }
+
     pub fn limits(&self, rule: &Rule) -> Limits {
         Limits {
             shares: shares(self.cpu_request.unwrap_or(0)),
@@ -99,16 +107,28 @@ pub fn pod_limits(asked: &[Asked], rule: &Rule) -> Limits {
 }
 
 /// All files of all best-effort pods, pods above their containers.
+///
+/// Differs: an init container's quota stays within its pod's, where upstream writes more than cgroup v1 takes.
 pub fn wishes(pods: &[Pod], rule: &Rule) -> Batch {
     let (mut of_pods, mut of_containers) = (Vec::new(), Vec::new());
     for pod in pods.iter().filter(|pod| pod.is_active()) {
         let Some(asked) = asked(pod) else { continue };
-        write(&mut of_pods, pod.place(), pod_limits(&asked, rule));
+        let of_pod = pod_limits(&asked, rule);
+        write(&mut of_pods, pod.place(), of_pod);
         for container in &pod.containers {
             let asked = asked.iter().find(|asked| asked.container == container.name);
             if let (Some(asked), Some(place)) = (asked, container.place(pod)) {
                 write(&mut of_containers, place, asked.limits(rule));
             }
+        }
+        for container in pod.init_containers.iter().filter(|own| own.is_running && asks(own)) {
+            let Some(place) = container.place(pod) else { continue };
+            let mut own = Asked::new(&container.name, &container.requests, &container.limits).limits(rule);
+            if of_pod.quota > 0 {
+                // The pod's quota is that of the containers to come.
+                own.quota = own.quota.min(of_pod.quota);
+            }
+            write(&mut of_containers, place, own);
         }
     }
     Batch::Levels(vec![of_pods, of_containers])
@@ -183,6 +203,19 @@ mod tests {
         assert_eq!(asked(&sketch.qos("LS").read()), None);
         let memory = pod("p").qos("BE").container("c", &[], &[(MEMORY, "1Gi")]).container("d", &[], &[]);
         assert_eq!(pod_limits(&asked(&memory.read()).unwrap(), &Rule::default()).memory, -1);
+    }
+
+    /// koordlet-enforce 14.5: regular containers, then init containers.
+    #[test]
+    fn init_containers_are_limited_too() {
+        let limits: fn(&str) -> [(&str, &str); 1] = |milli| [(CPU, milli)];
+        for (own, want) in [("500", "50000"), ("4000", "100000")] {
+            let sketch = limited(&["1000"]).initializing("setup", &limits(own), &limits(own));
+            let batch = wishes(&[sketch.read()], &Rule::default());
+            let quotas = batch.wishes().filter(|wish| wish.file == File::CpuCfsQuota);
+            let quotas: Vec<String> = quotas.map(|wish| wish.value.to_string()).collect();
+            assert_eq!(quotas, ["100000", "100000", want], "{own}");
+        }
     }
 
     proptest! {

@@ -108,8 +108,7 @@ pub enum Kernel {
 
 /// Switches that must be thrown first: group identity and core scheduling exclude each other.
 pub fn kernel_wishes(kernel: Kernel, has_group_identity: bool) -> Vec<Wish> {
-    let switch =
-        |file: File, value: Value| Wish { place: Place::Host, file, value, cause: Cause::RuntimeHook };
+    let switch = |file: File, value: Value| Wish::new(Place::Host, file, value, Cause::RuntimeHook);
     let identity = has_group_identity.then(|| switch(File::SchedGroupIdentityEnabled, Value::Number(0)));
     let own = match kernel {
         Kernel::Mainline => None,

@@ -75,7 +75,7 @@ pub fn wishes(pods: &[Pod], ratio: Option<Ratio>) -> Batch {
         if whole > 0 {
             of_pods.push(number(pod.place(), File::CpuCfsQuota, scaled_quota(whole, ratio)));
         }
-        for container in &pod.containers {
+        for container in pod.with_init_containers() {
             let own = container_quota(container);
             if let Some(place) = container.place(pod).filter(|_| own > 0) {
                 of_containers.push(number(place, File::CpuCfsQuota, scaled_quota(own, ratio)));

@@ -109,7 +109,7 @@ pub fn pod_wishes(
 /// Differs: an empty set is never written to a group; the kernel refuses it (item 21).
 fn cpus_wish(place: Place, cpus: &str) -> Option<Wish> {
     let value = Value::Text(cpus.to_owned());
-    let wish = Wish { place, file: File::CpusetCpus, value, cause: Cause::RuntimeHook };
+    let wish = Wish::new(place, File::CpusetCpus, value, Cause::RuntimeHook);
     (!cpus.is_empty()).then_some(wish)
 }
 

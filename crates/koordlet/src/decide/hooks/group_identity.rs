@@ -96,11 +96,8 @@ pub fn kernel_wishes(rule: &Rule, kernel: Switches) -> Vec<Wish> {
     if !rule.is_on() {
         return Vec::new();
     }
-    let switch = |file: File, is_on: bool| Wish {
-        place: Place::Host,
-        file,
-        value: Value::Number(i64::from(is_on)),
-        cause: Cause::RuntimeHook,
+    let switch = |file: File, is_on: bool| {
+        Wish::new(Place::Host, file, Value::Number(i64::from(is_on)), Cause::RuntimeHook)
     };
     let core_sched = kernel.core_sched.map(|_| switch(File::SchedCore, false));
     let identity = kernel.group_identity.map(|_| switch(File::SchedGroupIdentityEnabled, true));

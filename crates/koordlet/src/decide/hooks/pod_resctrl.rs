@@ -40,7 +40,7 @@ impl Schemata {
         let text = self.text();
         let place = Place::Resctrl(Arc::from(group_name(uid)));
         let value = Value::Text(text.clone());
-        let wish = Wish { place, file: File::ResctrlSchemata, value, cause: Cause::RuntimeHook };
+        let wish = Wish::new(place, File::ResctrlSchemata, value, Cause::RuntimeHook);
         (!text.is_empty()).then_some(wish)
     }
 }

@@ -47,6 +47,8 @@ pub struct Pod {
     pub created_seconds: i64,
     /// Those that run together: regular ones in order, then sidecars.
     pub containers: Vec<Container>,
+    /// Those that run before the others, one after the other.
+    pub init_containers: Vec<Container>,
     /// What it asks for in all, as Kubernetes counts.
     pub requests: ResourceList,
     pub volumes: Vec<(String, Volume)>,
@@ -126,6 +128,7 @@ impl Pod {
             ip: status.and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty()),
             created_seconds: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             containers: containers(pod),
+            init_containers: init_containers(pod),
             requests: requests(pod),
             volumes: volumes(spec),
             is_eviction_enabled: label(pod, EVICTION_ENABLED) == Some("true"),
@@ -194,6 +197,12 @@ impl Pod {
         Place::Pod(self.id.clone())
     }
 
+    /// Containers whose groups follow rules: regular ones and sidecars, then the init container that runs now. One that
+    /// has ended has no group any more.
+    pub fn with_init_containers(&self) -> impl Iterator<Item = &Container> {
+        self.containers.iter().chain(self.init_containers.iter().filter(|container| container.is_running))
+    }
+
     /// `namespace/name`, which orders pods that are alike otherwise.
     pub fn full_name(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
@@ -221,26 +230,30 @@ fn phase(status: Option<&v1::PodStatus>) -> Phase {
 
 fn containers(pod: &v1::Pod) -> Vec<Container> {
     let Some(spec) = &pod.spec else { return Vec::new() };
-    let statuses =
-        pod.status.as_ref().map(|status| (&status.container_statuses, &status.init_container_statuses));
-    let of = |container: &v1::Container| {
-        let (regular, init) = statuses.unzip();
-        let all = regular.into_iter().flatten().flatten().chain(init.into_iter().flatten().flatten());
-        let status = all.into_iter().find(|status| status.name == container.name);
-        let id = status.and_then(|status| status.container_id.as_deref()).filter(|id| !id.is_empty());
-        let resources = container.resources.as_ref();
-        Container {
-            name: container.name.clone(),
-            id: id.map(Arc::from),
-            is_running: status
-                .and_then(|status| status.state.as_ref())
-                .is_some_and(|state| state.running.is_some()),
-            requests: resource_list(resources.and_then(|resources| resources.requests.as_ref())),
-            limits: resource_list(resources.and_then(|resources| resources.limits.as_ref())),
-        }
-    };
     let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
-    spec.containers.iter().chain(sidecars).map(of).collect()
+    spec.containers.iter().chain(sidecars).map(|own| container(pod, own)).collect()
+}
+
+fn init_containers(pod: &v1::Pod) -> Vec<Container> {
+    let all = pod.spec.iter().filter_map(|spec| spec.init_containers.as_ref()).flatten();
+    all.filter(|own| !is_sidecar(own)).map(|own| container(pod, own)).collect()
+}
+
+/// A container of the spec with what its status says.
+fn container(pod: &v1::Pod, container: &v1::Container) -> Container {
+    let lists = pod.status.iter().flat_map(|s| [&s.container_statuses, &s.init_container_statuses]);
+    let status = lists.flatten().flatten().find(|status| status.name == container.name);
+    let id = status.and_then(|status| status.container_id.as_deref()).filter(|id| !id.is_empty());
+    let resources = container.resources.as_ref();
+    Container {
+        name: container.name.clone(),
+        id: id.map(Arc::from),
+        is_running: status
+            .and_then(|status| status.state.as_ref())
+            .is_some_and(|state| state.running.is_some()),
+        requests: resource_list(resources.and_then(|resources| resources.requests.as_ref())),
+        limits: resource_list(resources.and_then(|resources| resources.limits.as_ref())),
+    }
 }
 
 fn volumes(spec: Option<&v1::PodSpec>) -> Vec<(String, Volume)> {
