@@ -179,8 +179,6 @@ struct Job {
     at: usize,
     path: PathBuf,
     item: Item,
-    /// Whether what the file held was told by another, because the file itself is empty.
-    is_inherited: bool,
 }
 
 impl Executor {
@@ -247,7 +245,7 @@ impl Executor {
     /// Checks the value and reads what the file holds.
     fn prepare(&self, update: &Update) -> Result<Job, Error> {
         let invalid = |name, source: Malformed| Error::Invalid { name, value: update.value.clone(), source };
-        let job = |path, item| Job { at: 0, path, item, is_inherited: false };
+        let job = |path, item| Job { at: 0, path, item };
         match &update.target {
             Target::Cgroup { resource, dir } => self.prepare_cgroup(update, *resource, dir),
             Target::System(file) => {
@@ -278,38 +276,39 @@ impl Executor {
         if has_set && update.value == INHERITED {
             let current = if is_inherited { INHERITED.to_owned() } else { content };
             let item = Item { held: Held::Text, depth, value: INHERITED.to_owned(), current };
-            return Ok(Job { at: 0, path, item, is_inherited });
+            return Ok(Job { at: 0, path, item });
         }
         let value = encode(resource, version, &update.value).map_err(invalid)?;
         if resource == Resource::CpusetCpus && value.is_empty() {
             // Differs: upstream writes it, and tasks of the group then cannot start: no space left on device.
             return Err(invalid(Malformed("a cpuset needs a CPU".into())));
         }
-        // An inherited CPU set is empty; what it amounts to stands beside it.
+        // An inherited CPU set is empty; what it amounts to stands beside it. It is written even if that is the value, for
+        // whoever widens the parent must not widen it, too.
         let effective = is_inherited.then(|| text::read(&path.with_file_name("cpuset.cpus.effective")).ok());
         let content = effective.flatten().unwrap_or(content);
         let current = current_value(resource, version, &content).to_owned();
-        let item = Item { held: Held::Cgroup { resource, version }, depth, value, current };
-        Ok(Job { at: 0, path, item, is_inherited })
+        let held = if is_inherited { Held::Parents } else { Held::Cgroup { resource, version } };
+        Ok(Job { at: 0, path, item: Item { held, depth, value, current } })
     }
 
     fn carry_out(&mut self, now: Instant, updates: &[Update], jobs: Vec<Job>, outcomes: &mut [Outcome]) {
-        let (mut places, items): (Vec<(usize, PathBuf, bool)>, Vec<Item>) =
-            jobs.into_iter().map(|job| ((job.at, job.path, job.is_inherited), job.item)).unzip();
-        for (at, ..) in &places {
+        let (places, items): (Vec<(usize, PathBuf)>, Vec<Item>) =
+            jobs.into_iter().map(|job| ((job.at, job.path), job.item)).unzip();
+        for (at, _) in &places {
             outcomes[*at] = Outcome::Unchanged;
         }
         let mut plan = Plan::new(items);
         while let Some(step) = plan.next_step() {
-            let (at, path, is_inherited) = &mut places[step.item];
-            let before = if *is_inherited { INHERITED } else { &plan.item(step.item).current };
+            let (at, path) = &places[step.item];
+            let item = plan.item(step.item);
+            let before = if item.held == Held::Parents { INHERITED } else { &item.current };
             let mut result = self.write(&updates[*at], path, before, &step.value);
             if step.value == INHERITED && matches!(&result, Err(error) if is_populated(error)) {
                 // The parent's turn was before, so its CPUs are as many as they will be.
                 let cpus = parents_cpus(path);
                 result = cpus.and_then(|cpus| self.write(&updates[*at], path, before, &cpus));
             }
-            *is_inherited &= result.is_err();
             plan.done(result.is_ok());
             outcomes[*at] = match result {
                 Ok(()) => Outcome::Written,
@@ -318,7 +317,7 @@ impl Executor {
             };
         }
         let mut any_failed = false;
-        for (index, (at, ..)) in places.iter().enumerate() {
+        for (index, (at, _)) in places.iter().enumerate() {
             // What the kernel has no use for is not tried again every second.
             let is_pointless = matches!(outcomes[*at], Outcome::Ignored(Error::Write { .. }));
             if plan.item(index).is_settled() || is_pointless {

@@ -16,6 +16,8 @@ pub enum Held {
         resource: Resource,
         version: Version,
     },
+    /// A set of CPUs on v2 that is the parent's: it amounts to some CPUs, and holds none until it is written.
+    Parents,
     Text,
     /// A list of words; the value is one of them, or its opposite.
     Words,
@@ -36,6 +38,7 @@ impl Item {
     pub fn is_settled(&self) -> bool {
         match self.held {
             Held::Cgroup { resource, .. } => is_same(resource, &self.value, &self.current),
+            Held::Parents => false,
             Held::Text => self.value == self.current,
             Held::Words => self.current.split_whitespace().any(|word| word == self.value.trim()),
         }
@@ -43,10 +46,10 @@ impl Item {
 
     /// What to write on the way down. A content that cannot be compared waits for the way up.
     fn raised(&self) -> Option<String> {
+        let larger = |resource, version| raised(resource, version, &self.value, &self.current).ok().flatten();
         match self.held {
-            Held::Cgroup { resource, version } => {
-                raised(resource, version, &self.value, &self.current).ok().flatten()
-            }
+            Held::Cgroup { resource, version } => larger(resource, version),
+            Held::Parents => larger(Resource::CpusetCpus, Version::V2),
             Held::Text | Held::Words => (!self.is_settled()).then(|| self.value.clone()),
         }
     }
@@ -118,6 +121,9 @@ impl Plan {
         if let Some(step) = self.pending.take().filter(|_| is_ok) {
             let item = &mut self.items[step.item];
             item.current = written(item, step.value);
+            if item.held == Held::Parents {
+                item.held = Held::Cgroup { resource: Resource::CpusetCpus, version: Version::V2 };
+            }
         }
     }
 }

@@ -123,15 +123,27 @@ fn v2_files_are_written_in_their_own_language() {
 }
 
 #[test]
-fn an_inherited_cpuset_counts_as_what_it_amounts_to() {
+fn an_inherited_cpuset_is_written_once() {
     let mut world = World::new(Version::V2);
     world.put(Resource::CpusetCpus, &be(), "\n");
     let effective = world.cgroups.read_path(Resource::CpusetCpus, &be()).unwrap();
     fs::write(effective, "0-3\n").unwrap();
-    let same = world.update(0, &Update::cgroup(Resource::CpusetCpus, &be(), "0-3"));
-    assert!(matches!(same, Outcome::Unchanged), "{same:?}");
-    let narrower = world.update(0, &Update::cgroup(Resource::CpusetCpus, &be(), "0-1"));
-    assert!(matches!(narrower, Outcome::Written), "{narrower:?}");
+    let same = Update::cgroup(Resource::CpusetCpus, &be(), "0-3");
+    let first = world.update(0, &same);
+    assert!(matches!(first, Outcome::Written), "it amounts to these, and holds none: {first:?}");
+    assert!(matches!(world.update(0, &same), Outcome::Known));
+    let narrower = Update::cgroup(Resource::CpusetCpus, &be(), "0-1");
+    assert!(matches!(world.update(0, &narrower), Outcome::Written));
+    assert_eq!(world.taken_log(), ["cpuset.cpus 0-3", "cpuset.cpus 0-1"]);
+    // Straight to other CPUs: never fewer than it has until its parent's turn was.
+    world.put(Resource::CpusetCpus, &be(), "\n");
+    let outcome = world.executor.apply(
+        world.start,
+        Caching::Look,
+        &[Update::cgroup(Resource::CpusetCpus, &be(), "2-5")],
+    );
+    assert!(matches!(outcome[..], [Outcome::Written]), "{outcome:?}");
+    assert_eq!(world.taken_log(), ["cpuset.cpus 0-5", "cpuset.cpus 2-5"]);
 }
 
 #[test]

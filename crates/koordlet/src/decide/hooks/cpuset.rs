@@ -71,6 +71,8 @@ fn numa_nodes(pod: &Pod) -> Vec<i32> {
     if has_cpu { entries.iter().map(|entry| entry.node).collect() } else { Vec::new() }
 }
 
+/// Differs: upstream joins an empty pool, too; the list then begins or ends with a comma, is refused, and pods stay where
+/// they are, on CPUs that others have for themselves.
 fn join<'a>(pools: impl Iterator<Item = &'a CpuSharedPool>) -> String {
     let lists: Vec<&str> = pools.map(|pool| pool.cpuset.as_str()).filter(|list| !list.is_empty()).collect();
     lists.join(",")
