@@ -115,6 +115,9 @@ pub struct Usage {
 /// The newest value that one collector has for another, and when it was measured.
 type Shared<T> = Option<(Instant, T)>;
 
+/// Whoever calls more often than the process does, which is every second, has rounds of a second all the same.
+const ROUND_MIN: Duration = Duration::from_secs(1);
+
 /// What a pass works with.
 struct Pass<'p> {
     now: Moment,
@@ -201,7 +204,11 @@ impl Collectors {
             batch: &mut self.batch,
             buffer: &mut self.buffer,
             has_page_cache: self.settings.has_page_cache,
-            baseline_age_max: self.settings.usage_interval.saturating_mul(group::BASELINE_ROUNDS_MAX),
+            baseline_age_max: self
+                .settings
+                .usage_interval
+                .max(ROUND_MIN)
+                .saturating_mul(group::BASELINE_ROUNDS_MAX),
         };
         self.facts.run(now.instant, pass.buffer);
         if self.usage.is_due(now.instant) {

@@ -106,7 +106,8 @@ impl Reconciler {
         let ratio = hands.shared.normalization.ratio;
         let is_new = std::mem::replace(&mut self.scaled_by, ratio) != ratio;
         let is_alone = !setting.gates.is_on("CPUBurst");
-        if !is_new && !(is_alone && ratio.is_some()) {
+        let is_repaired = is_alone && ratio.is_some();
+        if !is_new && !is_repaired {
             return;
         }
         let start = Instant::now();

@@ -166,6 +166,21 @@ fn pods_from_their_second_round_and_containers_from_their_third() {
     }
 }
 
+/// Twenty rounds, however far apart. Spec: koordlet-observe 5.1.
+#[test]
+fn old_counters_are_no_base() {
+    for (interval_s, gap_s, want) in [(1, 20, 1), (1, 21, 0), (30, 30, 1), (30, 600, 1), (30, 630, 0)] {
+        let settings = Settings { usage_interval: Duration::from_secs(interval_s), ..Settings::default() };
+        let mut host = Host::new(Version::V2, settings);
+        host.set_pods(&[&web()]);
+        host.group(&pod_dir("web"), 0, (0, 0));
+        host.pass(1000);
+        host.group(&pod_dir("web"), 500_000_000, (0, 0));
+        host.pass(gap_s * 1000);
+        assert_eq!(host.values(Kind::PodCpuUsage).len(), want, "{interval_s} {gap_s}");
+    }
+}
+
 #[test]
 fn a_group_made_anew_begins_anew() {
     let mut host = Host::new(Version::V1, Settings::default());

@@ -9,8 +9,10 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use koord_kit::metrics::Format;
+use koord_kit::events::{Flavour, recorder};
+use koord_kit::metrics::{Format, KitMetrics};
 use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::decide::sketch::pod;
@@ -120,6 +122,11 @@ struct World {
 }
 
 fn world(dir: tempfile::TempDir, way: Way) -> World {
+    told(dir, way, None)
+}
+
+/// A world with somebody who hears of events.
+fn told(dir: tempfile::TempDir, way: Way, recorder: Option<Recorder>) -> World {
     let audit = AuditOptions {
         dir: dir.path().join("audit"),
         verbose: 3,
@@ -129,7 +136,7 @@ fn world(dir: tempfile::TempDir, way: Way) -> World {
     };
     let (metrics, auditor) = (KoordletMetrics::new("n1"), Auditor::open(&audit));
     metrics.node_seen();
-    let (sender, worker) = evictor(way, None, metrics.clone(), auditor.clone());
+    let (sender, worker) = evictor(way, recorder, metrics.clone(), auditor.clone());
     tokio::spawn(worker.run());
     World { _dir: dir, metrics, auditor, sender }
 }
@@ -186,7 +193,7 @@ async fn a_failure_counts_nothing() {
     assert_eq!(world.messages().len(), 1, "that it was tried is on record");
 }
 
-/// An API server that answers everything with this; none never answers.
+/// An API server that answers everything with this, or as it is asked when it is 201; none never answers.
 fn api_server(answer: Option<(u16, &'static str)>) -> (kube::Client, Got) {
     let got = Got::default();
     let heard = got.clone();
@@ -195,11 +202,12 @@ fn api_server(answer: Option<(u16, &'static str)>) -> (kube::Client, Got) {
         async move {
             let path = request.uri().path().to_owned();
             let body = request.into_body().collect_bytes().await.unwrap().to_vec();
-            heard.lock().unwrap().push((path, body));
+            heard.lock().unwrap().push((path, body.clone()));
             let Some((code, message)) = answer else { return std::future::pending().await };
-            let status = serde_json::json!({ "kind": "Status", "apiVersion": "v1", "status": "x",
+            let status = serde_json::json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure",
                 "message": message, "reason": "x", "code": code });
-            let mut answer = Response::new(Full::new(Bytes::from(status.to_string())));
+            let text = if code == 201 { body } else { status.to_string().into_bytes() };
+            let mut answer = Response::new(Full::new(Bytes::from(text)));
             *answer.status_mut() = http::StatusCode::from_u16(code).unwrap();
             Ok::<_, Infallible>(answer)
         }
@@ -222,7 +230,11 @@ async fn the_api_server_evicts_this_very_pod() {
         (504, "timeout", Outcome::Unanswered, 0),
     ] {
         let (client, got) = api_server(Some((code, message)));
-        let mut world = world(tempfile::tempdir().unwrap(), Way::Api(client));
+        let (ear, heard) = api_server(Some((201, "")));
+        let kit = KitMetrics::new(KoordletMetrics::new("n1").internal());
+        let (recorder, events) = recorder(ear, "koordlet-qosManager", Flavour::Core, &kit);
+        let events = tokio::spawn(events.run(CancellationToken::new()));
+        let mut world = told(tempfile::tempdir().unwrap(), Way::Api(client), Some(recorder));
         let victim = pod("batch").qos("BE").read();
         assert_eq!(world.evict(&victim).await, outcome, "{code} {message}");
         assert!(world.sender.is_remembering());
@@ -232,6 +244,19 @@ async fn the_api_server_evicts_this_very_pod() {
         assert_eq!(body["deleteOptions"]["preconditions"]["uid"], "batch");
         assert_eq!(body["apiVersion"], "policy/v1");
         assert_eq!(world.count(), counted, "{code} {message}");
+        // Everyone ends, and has told what there was to tell.
+        drop(world);
+        events.await.unwrap();
+        let event: serde_json::Value = serde_json::from_slice(&heard.lock().unwrap()[0].1).unwrap();
+        let (reason, end) = if counted > 0 {
+            ("evictPodSuccess", "kill pod: batch; 72 % used")
+        } else {
+            ("evictPodFail", message)
+        };
+        assert_eq!(event["reason"], reason, "{code}");
+        let text = event["message"].as_str().unwrap();
+        assert!(text.starts_with("evict Pod:default/batch, reason: evicted, message: trigger by"), "{text}");
+        assert!(text.contains(end), "{text}");
     }
 }
 

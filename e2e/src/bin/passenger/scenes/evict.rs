@@ -28,8 +28,9 @@ pub(super) async fn play() -> Result<()> {
     let small = stage.pod(BATCH).await?;
     stage.start_and_wait(&[]).await?;
     for_memory(&mut stage).await?;
-    ensure!(stage.world.pods().get_opt(&small.pod.name).await?.is_some(), "another pod went");
+    ensure!(stage.world.pods().get_opt(&small.pod.name).await?.is_some(), "another pod went for memory");
     for_cpu(&mut stage).await?;
+    ensure!(stage.world.pods().get_opt(&small.pod.name).await?.is_some(), "another pod went for CPU");
     stage.judge().await
 }
 
@@ -64,6 +65,7 @@ async fn for_memory(stage: &mut Stage) -> Result<()> {
 async fn for_cpu(stage: &mut Stage) -> Result<()> {
     let greedy = stage.pod(GREEDY).await?;
     stage.tree.spawn(&greedy.container, Command::new("sh").args(["-c", BUSY]))?;
+    measured(stage, &greedy).await?;
     stage
         .world
         .order(json!({ "resourceUsedThresholdWithBE": { "cpuSuppressThresholdPercent": 1,
@@ -71,6 +73,36 @@ async fn for_cpu(stage: &mut Stage) -> Result<()> {
             "cpuEvictBEUsageThresholdPercent": 5, "cpuEvictTimeWindowSeconds": 3 } }))
         .await?;
     gone(stage, &greedy).await
+}
+
+/// koordlet knows what the pod uses. It shows what a pod requests in the second it hears of it, when counters are first
+/// read; a second later it has a rate, and suppression has a turn in each.
+async fn measured(stage: &mut Stage, actor: &Actor) -> Result<()> {
+    let name = format!("pod_name=\"{}\"", actor.pod.name);
+    let mut heard: Option<f64> = None;
+    stage
+        .until("the pod is measured", async |stage| {
+            let metrics = stage.page("/metrics").await?;
+            let is_listed = |line: &str| {
+                line.starts_with("koordlet_container_resource_requests{") && line.contains(&name)
+            };
+            let turns = turns(&metrics);
+            if heard.is_none() && metrics.lines().any(is_listed) {
+                heard = turns;
+            }
+            Ok(heard.zip(turns).is_some_and(|(heard, now)| now >= heard + 2.0))
+        })
+        .await
+}
+
+/// How many turns suppression has had, by koordlet's page of metrics.
+fn turns(metrics: &str) -> Option<f64> {
+    let is_meant = |line: &&str| {
+        line.starts_with("koordlet_qos_strategy_status")
+            && line.contains("strategy=\"CPUSuppresss\"")
+            && line.contains("status=\"succeeded\"")
+    };
+    metrics.lines().find(is_meant)?.rsplit(' ').next()?.parse().ok()
 }
 
 /// The pod has gone, and everyone was told.
