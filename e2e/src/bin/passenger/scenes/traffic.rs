@@ -34,13 +34,13 @@ pub(super) async fn play() -> Result<()> {
         run("ip", &line.split(' ').collect::<Vec<&str>>())?;
     }
     let mut stage = Stage::new().await?;
-    stage.pod(SERVICE).await?;
+    let service = stage.pod(SERVICE).await?;
     stage.world.order(shaped("tc")).await?;
     let before = kernel()?;
 
     stage.start_and_wait(&[GATE]).await?;
     stage.until("traffic is shaped", async |_| Ok(is_shaped(&kernel()?))).await?;
-    limited_pod(&mut stage).await?;
+    limited_pod(&mut stage, &service).await?;
     // Another run finds everything there, and takes it away when the policy changes.
     stage.kill()?;
     stage.start_and_wait(&[GATE]).await?;
@@ -57,11 +57,13 @@ pub(super) async fn play() -> Result<()> {
 
 /// A class and a filter appear when the pod has an address, follow its limit and its address, and are gone with it, though
 /// it left while no koordlet was there to see.
-async fn limited_pod(stage: &mut Stage) -> Result<()> {
+async fn limited_pod(stage: &mut Stage, service: &Actor) -> Result<()> {
     let shared = kernel()?;
     let pod = stage.pod(LIMITED).await?;
     limit(stage, &pod, "8M", None);
-    stage.until("kubelet was heard", async |stage| Ok(stage.page("/metrics").await.is_ok())).await?;
+    stage.world.retell(&service.pod.uid, |told| told["status"]["podIP"] = json!("10.1.0.9"));
+    let has_address = async |_: &mut Stage| Ok(run("ipset", &["list", "ls_class"])?.contains("10.1.0.9"));
+    stage.until("a pod without a limit shares its class", has_address).await?;
     ensure!(kernel()? == shared, "without an address there is no class: {:#?}", kernel()?);
     limit(stage, &pod, "8M", Some("10.1.0.20"));
     stage.until("the pod has a class", async |_| Ok(is_limited("8Mbit", "0a010014")?)).await?;
