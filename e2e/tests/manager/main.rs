@@ -49,6 +49,8 @@ async fn check_all(place: &Place) -> Result<()> {
     done("webhooks");
     story::jobs_run_on_what_services_leave(place).await.context("co-location")?;
     done("co-location");
+    work::zones_follow_their_node(place).await.context("zones")?;
+    done("zones");
     work::nonsense_changes_nothing(place).await.context("nonsense")?;
     done("nonsense");
     certificates::none_fails_while_they_change(place, &pair).await.context("certificates")?;

@@ -26,6 +26,7 @@ pub(crate) const CONFIG: &str = "/api/v1/namespaces/koordinator-system/configmap
 pub(crate) const NODES: &str = "/api/v1/nodes";
 pub(crate) const METRICS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics";
 pub(crate) const SLOS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodeslos";
+pub(crate) const TOPOLOGIES: &str = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies";
 pub(crate) const PROFILES: &str = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles";
 
 /// Asks again and again until there is an answer.

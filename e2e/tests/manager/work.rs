@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::place::{METRICS, NODES, Place, SLOS, eventually, lent};
+use crate::place::{METRICS, NODES, Place, SLOS, TOPOLOGIES, eventually, lent};
 use crate::replica::{Replica, by_rank};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/koordinator-system/leases/koordinator-manager";
@@ -49,6 +49,49 @@ async fn until_slo(place: &Place, node: &str, policy: &str) -> Result<()> {
         Ok((slo["spec"]["cpuBurstStrategy"]["policy"] == policy).then_some(()))
     })
     .await
+}
+
+/// The zones of a node get their shares, by the account that the manager has; what others keep there stays.
+pub(crate) async fn zones_follow_their_node(place: &Place) -> Result<()> {
+    place.configure(&strategies("auto", 60)).await?;
+    let nodes = make_nodes(place, "zoned", 1).await?;
+    let amount =
+        |name: &str, all: &str| json!({"name": name, "capacity": all, "allocatable": all, "available": all});
+    let zone = |name: &str| {
+        json!({"name": name, "type": "Node", "resources": [amount("cpu", "5"), amount("memory", "10Gi")],
+            "attributes": [{"name": "theirs", "value": "kept"}]})
+    };
+    let topology = json!({"apiVersion": "topology.node.k8s.io/v1alpha1", "kind": "NodeResourceTopology",
+        "metadata": {"name": "zoned-0"}, "topologyPolicies": ["None"], "zones": [zone("node-0"), zone("node-1")]});
+    place.post(TOPOLOGIES, &topology).await?;
+    // The first write adds the resources, the second changes them where they are: half of the node's to each.
+    for system_milli in [1000, 2000] {
+        place.measure("zoned-0", system_milli, &json!([])).await?;
+        place.lends("zoned-0", lends(system_milli)).await?;
+        let want = lends(system_milli) / 2;
+        eventually(&format!("both zones lend {want}m"), async || {
+            let found = place.get(&format!("{TOPOLOGIES}/zoned-0")).await?;
+            let all = found["zones"].as_array().context("zones")?;
+            ensure!(all.iter().all(|zone| zone["attributes"][0]["value"] == "kept"), "{found}");
+            let lends = |zone: &Value| {
+                let resources = zone["resources"].as_array().into_iter().flatten();
+                let mut batch = resources.filter(|entry| entry["name"] == "kubernetes.io/batch-cpu");
+                batch.any(|entry| {
+                    [&entry["available"], &entry["allocatable"]]
+                        .into_iter()
+                        .all(|a| amount_of(a) == Some(want))
+                })
+            };
+            Ok((all.len() == 2 && all.iter().all(lends)).then_some(()))
+        })
+        .await?;
+    }
+    place.delete(&format!("{TOPOLOGIES}/zoned-0")).await?;
+    remove_nodes(place, &nodes).await
+}
+
+fn amount_of(amount: &Value) -> Option<i64> {
+    amount.as_str()?.parse::<koord_api::quantity::Quantity>().ok().map(|amount| amount.value())
 }
 
 /// Nonsense is told and changes nothing; sense counts at once again.
