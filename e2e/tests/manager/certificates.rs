@@ -1,6 +1,7 @@
 //! Certificates of the webhook server: shared by all replicas, and replaced without anyone noticing.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
@@ -67,6 +68,51 @@ pub(crate) async fn none_fails_while_replicas_are_replaced(
     stream.goes_on(10).await?;
     stream.end().await?;
     Ok([third, fourth])
+}
+
+/// Those that somebody else makes are used as they are, and change without anyone noticing. There is no other replica.
+pub(crate) async fn those_of_somebody_else_are_used(place: &Place) -> Result<()> {
+    let dir = Replica::certificates_of(place, "given");
+    std::fs::create_dir_all(&dir)?;
+    // Ten days are left: our own would be renewed.
+    let first = made_days_ago(3640)?;
+    give(&dir, &first)?;
+    let replica = Replica::start_with(place, "given", &[("WEBHOOK_CERT_WRITER", "given")]).await?;
+    ensure!(trusted(place).await?.contains(first.ca_cert.trim()), "the first authority is not trusted");
+    let stream = Stream::start(place);
+    stream.goes_on(10).await?;
+    let second = made_days_ago(1)?;
+    give(&dir, &second)?;
+    // The files are looked at in every round, and a changed configuration is a reason for one.
+    let (collection, name) = configuration(Side::Validating);
+    place.patch(&format!("{collection}/{name}"), &json!({"metadata": {"labels": {"look": "again"}}})).await?;
+    eventually("the second pair is served", async || {
+        let log = std::fs::read_to_string(place.dir.join("given.log"))?;
+        Ok((log.matches("certificates of the webhook server taken over").count() == 2).then_some(()))
+    })
+    .await?;
+    ensure!(trusted(place).await?.contains(second.ca_cert.trim()), "the second authority is not trusted");
+    stream.reconnect(place).await?;
+    stream.goes_on(10).await?;
+    stream.end().await?;
+    let mut files: Vec<_> = std::fs::read_dir(&dir)?.collect::<Result<_, _>>()?;
+    files.sort_by_key(std::fs::DirEntry::file_name);
+    let names: Vec<_> = files.iter().map(std::fs::DirEntry::file_name).collect();
+    ensure!(names == ["ca.crt", "tls.crt", "tls.key"], "{names:?}");
+    replica.stop(place).await
+}
+
+fn give(dir: &Path, artifacts: &Artifacts) -> Result<()> {
+    std::fs::write(dir.join("tls.key"), &artifacts.key)?;
+    std::fs::write(dir.join("ca.crt"), &artifacts.ca_cert)?;
+    Ok(std::fs::write(dir.join("tls.crt"), &artifacts.cert)?)
+}
+
+/// The authorities that the mutating webhooks trust.
+async fn trusted(place: &Place) -> Result<String> {
+    let (collection, name) = configuration(Side::Mutating);
+    let found = place.get(&format!("{collection}/{name}")).await?;
+    decoded(&found["webhooks"][0]["clientConfig"]["caBundle"])
 }
 
 /// Certificates as they would be if they had been made so many days ago.

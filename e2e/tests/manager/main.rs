@@ -65,5 +65,7 @@ async fn check_all(place: &Place) -> Result<()> {
     done("kills");
     lockout::the_cluster_starts_without_us(place, pair).await.context("without us")?;
     done("without us");
+    certificates::those_of_somebody_else_are_used(place).await.context("given certificates")?;
+    done("given certificates");
     Ok(())
 }

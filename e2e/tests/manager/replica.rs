@@ -26,16 +26,30 @@ pub(crate) struct Replica {
 impl Replica {
     /// Starts it and waits until it answers the API server.
     pub(crate) async fn start(place: &Place, name: &str) -> Result<Replica> {
-        let mut replica = Replica::launch(place, name)?;
+        Replica::start_with(place, name, &[]).await
+    }
+
+    /// The same with more in its environment.
+    pub(crate) async fn start_with(place: &Place, name: &str, more: &[(&str, &str)]) -> Result<Replica> {
+        let mut replica = Replica::launch_with(place, name, more)?;
         replica.ready(place).await?;
         Ok(replica)
     }
 
     /// Starts it, and that is all.
     pub(crate) fn launch(place: &Place, name: &str) -> Result<Replica> {
+        Replica::launch_with(place, name, &[])
+    }
+
+    /// Where the certificates of a replica lie.
+    pub(crate) fn certificates_of(place: &Place, name: &str) -> PathBuf {
+        place.dir.join(format!("{name}-certificates"))
+    }
+
+    fn launch_with(place: &Place, name: &str, more: &[(&str, &str)]) -> Result<Replica> {
         let (webhook, health, metrics) =
             (koord_testkit::free_port()?, koord_testkit::free_port()?, koord_testkit::free_port()?);
-        let certificates = place.dir.join(format!("{name}-certificates"));
+        let certificates = Replica::certificates_of(place, name);
         let log = File::options().create(true).append(true).open(place.dir.join(format!("{name}.log")))?;
         let child = place
             .cluster
@@ -47,6 +61,7 @@ impl Replica {
             .env("POD_NAMESPACE", HOME)
             .env("WEBHOOK_PORT", webhook.to_string())
             .env("WEBHOOK_CERT_DIR", &certificates)
+            .envs(more.iter().copied())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()?;
