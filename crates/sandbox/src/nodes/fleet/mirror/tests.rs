@@ -120,7 +120,8 @@ fn what_is_written_counts() {
     write("cpuset", "kubepods/besteffort", "cpuset.cpus", "3");
     scene.tell(&[("b", 6000), ("c", 6000)]);
     let second = "kubepods/besteffort/podc";
-    scene.until("the second comes", || scene.group("cpuset", second, "cpuset.cpus") == "3");
-    assert_eq!(scene.group("cpuset", &format!("{second}/cc"), "cpuset.cpus"), "3");
+    let container = format!("{second}/cc");
+    scene.until("the second comes", || scene.group("cpuset", &container, "cpuset.cpus") == "3");
+    assert_eq!(scene.group("cpuset", second, "cpuset.cpus"), "3");
     scene.until("both share one CPU", || scene.pace(POD) <= 600);
 }
