@@ -380,13 +380,22 @@ fn tell(attempt: &Attempt<'_>, auditor: &Auditor, metrics: &KoordletMetrics, und
     if !auditor.is_kept(level) {
         return;
     }
-    let message = cause.message.clone();
+    let message = told(&cause.message, attempt.before);
     match &cause.subject {
         executor::Subject::Node => auditor.record(level, Subject::Node, cause.reason, message),
         executor::Subject::Group(name) => auditor.record(level, Subject::Group(name), cause.reason, message),
         executor::Subject::Pod { namespace, name, container } => {
             auditor.record(level, Subject::Pod { namespace, name, container }, cause.reason, message);
         }
+    }
+}
+
+/// What a record says: what was done, why, and what the file held before, where that is one value.
+fn told(message: &str, before: &str) -> String {
+    match before.trim() {
+        _ if before == executor::INHERITED => format!("{message}, was its parent's"),
+        before if before.is_empty() || before.contains('\n') => message.to_owned(),
+        before => format!("{message}, was {before}"),
     }
 }
 

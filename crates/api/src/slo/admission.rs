@@ -198,7 +198,7 @@ impl Items {
             return Err(framed(PARAM_INVALID, &message));
         };
         let selector = Selector::new(Some(written)).map_err(|error| {
-            let shown = gojson::to_string(written).unwrap_or_default();
+            let shown = go_text(written);
             let message = format!(
                 "failed to parse node selector {shown},configType: {key},nodeConfig name:{name}, err: {error}"
             );
@@ -248,6 +248,22 @@ impl Items {
         let matching = self.items.iter().filter(|item| item.selector.matches(labels));
         matching.map(|item| item.name.as_str()).collect()
     }
+}
+
+/// A selector as Go prints it, which is part of upstream's text.
+fn go_text(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter().flatten();
+    let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
+    let all = selector.match_expressions.iter().flatten();
+    let all = all.map(|one| {
+        let values = one.values.as_deref().unwrap_or_default().join(" ");
+        format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator)
+    });
+    let all: String = all.collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{all}}},}}"
+    )
 }
 
 const PARAM_INVALID: &str = "ConfigParamInvalid";

@@ -118,12 +118,24 @@ fn a_write_leaves_a_record_and_a_metric_and_is_not_repeated() {
     assert_eq!(world.apply(batch.clone()), Report { written: 1, failed: 0 });
     assert_eq!(world.get("cgroup/cpuset/kubepods/besteffort/cpuset.cpus"), "0-3");
     assert_eq!(world.apply(batch), Report::default());
-    let want = ("group", "besteffort", "AdjustBEByNodeCPUUsage", "update BE group to cpuset: 0-3");
+    let want = ("group", "besteffort", "AdjustBEByNodeCPUUsage", "update BE group to cpuset: 0-3, was 0-7");
     let want = (want.0.to_owned(), want.1.to_owned(), want.2.to_owned(), want.3.to_owned());
     assert_eq!(world.records(), [want]);
     let page = world.metrics.internal().render(Format::Prometheus);
     let line = "koordlet_resource_update_duration_milliseconds_count{type=\"cgroup\",status=\"success\"} 1";
     assert!(page.lines().any(|found| found == line), "{page}");
+}
+
+#[test]
+fn records_say_what_was_there() {
+    for (before, want) in [
+        ("0-7\n", "m, was 0-7"),
+        (executor::INHERITED, "m, was its parent's"),
+        ("", "m"),
+        ("8:0 rbps=1\n8:16 rbps=2\n", "m"),
+    ] {
+        assert_eq!(told("m", before), want, "{before:?}");
+    }
 }
 
 /// A pod's container by its name, not by its id.
@@ -146,7 +158,7 @@ fn records_name_pods() {
     assert_eq!((event.kind.as_str(), event.name.as_str(), event.container.as_str()), ("pod", "a", "main"));
     assert_eq!(
         (event.reason.as_str(), event.message.as_str()),
-        ("CFSQuotaBurst", "update cpu.cfs_quota_us to 120000")
+        ("CFSQuotaBurst", "update cpu.cfs_quota_us to 120000, was 100000")
     );
 }
 

@@ -127,9 +127,11 @@ fn selectors_of_items() {
         let document = format!(r#"{{"nodeStrategies":[{item}]}}"#);
         assert_eq!(create(&[(THRESHOLD, &document)]), empty, "api#10.173 {item}");
     }
-    let bogus = items(&[r#"{"matchExpressions":[{"key":"a","operator":"Bogus"}]}"#]);
+    let bogus = items(&[
+        r#"{"matchLabels":{"b":"2","a":"1"},"matchExpressions":[{"key":"a","operator":"Bogus","values":["x","y"]}]}"#,
+    ]);
     let answer = create(&[(THRESHOLD, &bogus)]);
-    let start = r#"___{"reason":"ConfigParamInvalid","message":"failed to parse node selector {"#;
+    let start = r#"___{"reason":"ConfigParamInvalid","message":"failed to parse node selector \u0026LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:a,Operator:Bogus,Values:[x y],},},},configType"#;
     assert!(answer.starts_with(start), "{answer}");
     assert!(answer.contains(r#",configType: resource-threshold-config,nodeConfig name:s0, err: \"Bogus\" is not a valid label selector operator"#), "{answer}");
 }

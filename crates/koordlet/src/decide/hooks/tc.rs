@@ -3,8 +3,8 @@
 //!
 //! The result is desired state; whoever applies it compares it with what the kernel has.
 
+use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

@@ -32,8 +32,8 @@ pub(super) fn check(
     if quota.is_top() && !quota.is_parent {
         return Ok(());
     }
-    check_ancestors(ledger, quota)?;
     check_parent(ledger, quota)?;
+    check_ancestors(ledger, quota)?;
     check_keys(ledger, quota, gates.update_resource_key).map_err(|text| {
         let prefix =
             "failed to check sub and parent group quotaKey, err: checkSubAndParentGroupQuotaKey failed";
