@@ -16,7 +16,7 @@ use crate::strategies::Standing;
 
 /// What is remembered of nodes. Cheap to clone.
 ///
-/// A turn works on a copy ([`Memories::begin`] to [`Memories::end`]); what others say of the node meanwhile stands
+/// A turn works on a copy (`begin` to `end`); what others say of the node meanwhile stands
 /// beside it, so that the end of the turn does not undo it.
 #[derive(Clone, Default)]
 pub struct Memories(Arc<Mutex<HashMap<Key, Remembered>>>);
