@@ -24,11 +24,15 @@ pub(crate) struct Options {
     /// Seconds for each target
     #[arg(long, default_value_t = 60)]
     seconds: u32,
+    /// Try the same inputs each time, without what earlier runs have found
+    #[arg(long)]
+    seed: Option<u32>,
 }
 
 impl Options {
+    /// For the test command: a fault that was there before must not fail somebody else's change by chance.
     pub(crate) fn all_for(seconds: u32) -> Options {
-        Options { targets: Vec::new(), seconds }
+        Options { targets: Vec::new(), seconds, seed: Some(1) }
     }
 }
 
@@ -58,15 +62,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     )?;
     for (index, name) in targets.iter().enumerate() {
         say(&format!("fuzzing {name} for {} s ({} of {})", options.seconds, index + 1, targets.len()));
-        run_target(name, &target_dir.join(&triple).join("release").join(name), options.seconds)?;
+        run_target(name, &target_dir.join(&triple).join("release").join(name), options)?;
     }
     Ok(())
 }
 
 /// Runs one target. New inputs go to a scratch folder; the committed corpus is only read.
-fn run_target(name: &str, program: &Path, seconds: u32) -> Result<()> {
-    let scratch = target_dir().join("found");
+fn run_target(name: &str, program: &Path, options: &Options) -> Result<()> {
+    let scratch = target_dir().join(if options.seed.is_some() { "found-again" } else { "found" });
     let found = scratch.join(name);
+    if options.seed.is_some() && found.exists() {
+        std::fs::remove_dir_all(&found).with_context(|| format!("cannot empty {}", found.display()))?;
+    }
     let artifacts = root().join("fuzz/artifacts").join(name);
     for folder in [&found, &artifacts] {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -75,7 +82,9 @@ fn run_target(name: &str, program: &Path, seconds: u32) -> Result<()> {
     let log = scratch.join(format!("{name}.log"));
     let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let status = Command::new(program)
-        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_total_time={}", options.seconds))
+        // 0 is a seed of chance.
+        .arg(format!("-seed={}", options.seed.unwrap_or(0)))
         .args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=16384", "-verbosity=0", "-print_final_stats=1"])
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .arg(&found)

@@ -31,8 +31,9 @@ use crate::pods::{PodBrief, PodReader};
 /// How long a kind that a cluster may lack is waited for.
 const MISSING_GRACE: Duration = Duration::from_secs(5);
 
-/// Reports of thousands of nodes come one by one and all the time; nobody waits for one to this moment.
-const REPORTS_GATHER: Duration = Duration::from_millis(500);
+/// Reports of thousands of nodes come one by one and all the time, and so do the echoes of what follows from them on nodes
+/// and topologies; nobody waits for one to this moment. News after a pause is taken in at once.
+const GATHER: Duration = Duration::from_millis(500);
 
 /// Where the ConfigMap of strategies lies, and which namespace alone is read if any.
 #[derive(Clone, Debug)]
@@ -101,7 +102,7 @@ impl World {
         let config = maker.builder(|_, map: ConfigMap| ConfigData::new(map));
         let config = config.namespace::<ConfigMap>(&scope.config_namespace);
         let config = config.fields(&format!("metadata.name={}", scope.config_name));
-        let nodes = maker.builder(|_, node| trimmed_node(node));
+        let nodes = maker.builder(|_, node| trimmed_node(node)).gather(GATHER);
         let namespaces = maker.builder(|_, namespace| trimmed_namespace(namespace));
         let world = World {
             nodes: maker.keep(nodes),
@@ -110,10 +111,14 @@ impl World {
             pods_by_quota,
             node_metrics: {
                 let metrics = maker.builder(move |_, metric| MetricEntry::of(metric, &texts));
-                maker.keep(metrics.optional(MISSING_GRACE).gather(REPORTS_GATHER))
+                maker.keep(metrics.optional(MISSING_GRACE).gather(GATHER))
             },
             node_slos: maker.optional(|_, slo: NodeSLO| without_managed_fields(slo)),
-            topologies: maker.optional(|_, topology: NodeResourceTopology| TopologyView::of(&topology)),
+            topologies: {
+                let topologies =
+                    maker.builder(|_, topology: NodeResourceTopology| TopologyView::of(&topology));
+                maker.keep(topologies.optional(MISSING_GRACE).gather(GATHER))
+            },
             devices: maker.optional(|_, device: Device| without_managed_fields(device)),
             profiles: maker.optional(|_, profile: ClusterColocationProfile| without_managed_fields(profile)),
             quotas: maker.optional_namespaced(|_, quota: ElasticQuota| without_managed_fields(quota)),

@@ -48,7 +48,8 @@ fn default(definition: &mut Value) {
 fn note_stored_version(definition: &mut Value) {
     let versions = rules::list(&definition["spec"]["versions"]);
     let Some(storage) = versions.iter().find(|version| version["storage"] == true) else { return };
-    let name = storage["name"].clone();
+    // A version without a name has the empty one, as everywhere else.
+    let name = Value::from(rules::text(&storage["name"]));
     let stored = &mut definition["status"]["storedVersions"];
     match stored.as_array_mut() {
         Some(list) if list.contains(&name) => {}

@@ -476,6 +476,19 @@ mod tests {
         assert_eq!(from_json["kind"], "ConfigMap");
     }
 
+    /// Found by fuzzing.
+    #[test]
+    fn a_definition_whose_version_has_no_name_reads_the_same_again() {
+        let registry = crate::kinds::Registry::builtin();
+        let kind = registry.find_kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
+        let body = br#"{"spec": {"versions": [{"served": true, "storage": true}]}}"#;
+        let first = read(kind, Format::Json, body, FieldValidation::Warn).unwrap().object;
+        assert_eq!(first["status"]["storedVersions"], serde_json::json!([""]));
+        let text = first.to_string();
+        let again = read(kind, Format::Json, text.as_bytes(), FieldValidation::Warn).unwrap().object;
+        assert_eq!(again, first);
+    }
+
     #[test]
     fn a_body_must_be_of_the_paths_kind() {
         let kind = Kind::builtin("v1", "ConfigMap", "configmaps");
