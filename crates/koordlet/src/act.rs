@@ -40,6 +40,7 @@ use koord_linux::root::Root;
 
 use crate::apply::{Applier, Names, Report, Settled};
 use crate::decide::hooks::cpu_normalization;
+use crate::decide::hooks::stage::Rules;
 use crate::decide::snapshot::{Node, Pod};
 use crate::decide::wish::Batch;
 use crate::flags::{CollectOptions, HookOptions, QosOptions};
@@ -271,6 +272,20 @@ impl Act {
     /// What suppression last worked out, for whoever asks.
     pub fn today(&self) -> Today {
         self.today.clone()
+    }
+
+    /// What hooks go by now, whoever asks them.
+    pub fn rules<'r>(&'r self, snapshot: &'r Snapshot) -> Rules<'r> {
+        let (setting, ratio) = (&self.setting, self.shared.normalization.ratio);
+        Rules {
+            gates: &setting.gates,
+            layout: snapshot.layout.as_deref(),
+            batch: reconcile::batch_rule(snapshot, ratio),
+            ratio,
+            identity: reconcile::identity(setting, snapshot),
+            is_quota_unset_disabled: setting.hooks.is_quota_unset_disabled,
+            hami: &setting.hooks.hami,
+        }
     }
 
     /// How many things about pods strategies remember.

@@ -12,6 +12,7 @@ use koord_kit::flags::{self, FEATURE_GATES, Flag, FlagErrors, LOG_FLAGS, Values,
 use koord_kit::log::{LogError, LogOptions};
 use koord_linux::root::Root;
 
+use crate::decide::hooks::gpu::Hami;
 use crate::state::MetricPace;
 
 mod table;
@@ -167,7 +168,29 @@ pub struct QosOptions {
 pub struct HookOptions {
     pub reconcile_interval: Duration,
     pub is_quota_unset_disabled: bool,
+    /// The library that keeps parts of GPUs apart.
+    pub hami: Hami,
+    pub server: HookServerOptions,
 }
+
+/// How the runtime proxy asks hooks. Spec: koordlet-enforce 14.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookServerOptions {
+    pub socket: PathBuf,
+    /// The same, as the host sees it.
+    pub host_socket: PathBuf,
+    /// Where the proxy looks for hook servers.
+    pub directory: PathBuf,
+    /// What the proxy does when we do not answer.
+    pub failure_policy: String,
+    /// Whether a hook that fails fails the request.
+    pub is_strict: bool,
+    /// Stages that the proxy is not told of.
+    pub disabled_stages: Vec<String>,
+}
+
+/// The failure policy that lets nobody pass.
+const FAIL: &str = "Fail";
 
 /// What is wrong with a command line.
 #[derive(Debug, thiserror::Error)]
@@ -271,6 +294,11 @@ fn options(values: &Values, variable: impl Fn(&str) -> Option<String>) -> Result
         hooks: HookOptions {
             reconcile_interval: reader.duration("runtime-hooks-reconcile-interval"),
             is_quota_unset_disabled: values.bool("disable-unset-cpu-quota"),
+            hami: Hami {
+                library: values.text("hami-core-library-directory-path").to_owned(),
+                is_monitored: gates.is_on("HamiCoreVGPUMonitor"),
+            },
+            server: reader.hook_server(is_host_mode),
         },
         gates,
         log: log_options(values).map_err(OptionsError::Log)?,
@@ -401,6 +429,37 @@ impl Reader<'_> {
             is_config_queried: !is_disabled && !is_insecure,
             has_task_ids: self.values.bool("enable-pod-taskids"),
         }
+    }
+
+    fn hook_server(&mut self, is_host_mode: bool) -> HookServerOptions {
+        let network = self.values.text("runtime-hooks-network");
+        if network != "unix" {
+            self.refuse("runtime-hooks-network", network, "unix");
+        }
+        let directory = match self.values.text("runtime-hooks-config-path") {
+            "" if is_host_mode => "/etc/runtime/hookserver.d",
+            "" => "/host-etc-hookserver/",
+            given => given,
+        };
+        let [failure_policy, plugin_policy] =
+            ["runtime-hooks-failure-policy", "runtime-hooks-plugin-failure-policy"]
+                .map(|name| self.failure_policy(name));
+        HookServerOptions {
+            socket: self.path("runtime-hooks-addr"),
+            host_socket: self.path("runtime-hooks-host-endpoint"),
+            directory: directory.into(),
+            failure_policy,
+            is_strict: plugin_policy == FAIL,
+            disabled_stages: self.values.list("runtime-hooks-disable-stages").to_vec(),
+        }
+    }
+
+    fn failure_policy(&mut self, name: &str) -> String {
+        let policy = self.values.text(name);
+        if ![FAIL, "Ignore"].contains(&policy) {
+            self.refuse(name, policy, "Ignore or Fail (failure policy type not supported)");
+        }
+        policy.to_owned()
     }
 
     /// Both or neither.

@@ -23,6 +23,7 @@ pub mod report;
 // The process.
 pub mod explain;
 pub mod flags;
+pub mod hook_server;
 pub mod run;
 pub mod serve;
 

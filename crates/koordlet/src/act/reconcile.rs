@@ -24,7 +24,7 @@ use crate::decide::wish::{Batch, Place, Wish};
 use crate::metrics::{KoordletMetrics, Metric};
 use crate::state::{News, Snapshot};
 use identity::Identity;
-pub(super) use identity::switches as kernel_switches;
+pub(super) use identity::{identity, switches as kernel_switches};
 use pod_resctrl::PodResctrls;
 
 /// All hooks and what they remember.
@@ -118,13 +118,16 @@ impl Reconciler {
 
 fn batch_resources(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
     let start = Instant::now();
-    let threshold = ground.snapshot.slo.as_deref().map(|slo| &slo.threshold);
-    let rule = batch_resource::Rule {
-        is_quota_unset: threshold.is_some_and(batch_resource::Rule::is_quota_unset_by),
-        ratio: hands.shared.normalization.ratio,
-    };
+    let rule = batch_rule(ground.snapshot, hands.shared.normalization.ratio);
     let report = hands.apply(ground, &batch_resource::wishes(ground.pods, &rule));
     timed(&setting.metrics, "container", "batch-resource", start, report);
+}
+
+/// What quotas of best-effort pods follow from.
+pub(super) fn batch_rule(snapshot: &Snapshot, ratio: Option<Ratio>) -> batch_resource::Rule {
+    let threshold = snapshot.slo.as_deref().map(|slo| &slo.threshold);
+    let is_quota_unset = threshold.is_some_and(batch_resource::Rule::is_quota_unset_by);
+    batch_resource::Rule { is_quota_unset, ratio }
 }
 
 /// The score of every process of a container that has one.

@@ -12,6 +12,7 @@ pub mod oom_score;
 pub mod pod_resctrl;
 pub mod rdma;
 pub mod share_pools;
+pub mod stage;
 pub mod tc;
 pub mod terway;
 

@@ -218,6 +218,44 @@ const fn qos(name: &'static str, kind: Kind, default: &'static str, help: &'stat
 const HOOKS: &[Flag] = &[
     hooks("runtime-hooks-reconcile-interval", Duration, "10s", "how often groups of classes are looked at"),
     hooks("disable-unset-cpu-quota", Bool, "false", "leave the quota of pinned pods alone"),
+    hooks("runtime-hooks-network", Text, "unix", "how the runtime proxy asks hooks: unix"),
+    hooks(
+        "runtime-hooks-addr",
+        Text,
+        "/host-var-run-koordlet/koordlet.sock",
+        "the socket at which the runtime proxy asks hooks",
+    ),
+    hooks(
+        "runtime-hooks-host-endpoint",
+        Text,
+        "/var/run/koordlet/koordlet.sock",
+        "the same socket, as the host sees it",
+    ),
+    hooks(
+        "runtime-hooks-config-path",
+        Text,
+        "",
+        "the runtime proxy's folder of hook servers [default: by mode, as directories above]",
+    ),
+    hooks(
+        "runtime-hooks-failure-policy",
+        Text,
+        "Ignore",
+        "whether pods start while koordlet does not answer the runtime proxy: Ignore or Fail",
+    ),
+    hooks(
+        "runtime-hooks-plugin-failure-policy",
+        Text,
+        "Ignore",
+        "whether pods start although a hook fails: Ignore or Fail",
+    ),
+    hooks("runtime-hooks-disable-stages", List, "", "stages that the runtime proxy is not to ask at"),
+    hooks(
+        "hami-core-library-directory-path",
+        Text,
+        "/usr/local/vgpu/libvgpu.so",
+        "the library that keeps parts of GPUs apart",
+    ),
 ];
 
 const fn hooks(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
@@ -266,7 +304,6 @@ const UNUSED: &[Flag] = &[
     unused("tsdb-min-block-duration", Duration, "10m", "the store has no blocks"),
     unused("tsdb-max-block-duration", Duration, "10m", "the store has no blocks"),
     unused("tsdb-head-chunks-write-buffer-size", Int, "1048576", "the store has no write buffer"),
-    unused("hami-core-library-directory-path", Text, "/usr/local/vgpu/libvgpu.so", GPU_HOOK),
     unused("qos-extension-plugins", Map, "", "there are no plugins of others"),
     unused(
         "pod-resources-proxy-path",
@@ -274,13 +311,6 @@ const UNUSED: &[Flag] = &[
         "/var/run/koordlet/pod-resources",
         "the proxy of pod resources is not there yet",
     ),
-    unused("runtime-hooks-network", Text, "unix", TRANSPORT),
-    unused("runtime-hooks-addr", Text, "/host-var-run-koordlet/koordlet.sock", TRANSPORT),
-    unused("runtime-hooks-host-endpoint", Text, "/var/run/koordlet/koordlet.sock", TRANSPORT),
-    unused("runtime-hooks-failure-policy", Text, "Ignore", TRANSPORT),
-    unused("runtime-hooks-plugin-failure-policy", Text, "Ignore", TRANSPORT),
-    unused("runtime-hooks-config-path", Text, "", TRANSPORT),
-    unused("runtime-hooks-disable-stages", List, "", TRANSPORT),
     unused("enable-nri-runtime-hook", Bool, "true", TRANSPORT),
     unused("runtime-hooks-nri-socket-path", Text, "nri/nri.sock", TRANSPORT),
     unused("runtime-hooks-nri-plugin-name", Text, "koordlet_nri", TRANSPORT),
@@ -292,8 +322,7 @@ const UNUSED: &[Flag] = &[
     unused("runtime-hooks-nri-backoff-factor", Float, "2", TRANSPORT),
 ];
 
-const TRANSPORT: &str = "hooks run in reconciler mode only, until the proxy and NRI transports are there";
-const GPU_HOOK: &str = "environment is injected by the transports of hooks, which are not there yet";
+const TRANSPORT: &str = "hooks run by proxy and by reconciling, until the NRI transport is there";
 
 const fn unused(name: &'static str, kind: Kind, default: &'static str, why: &'static str) -> Flag {
     Flag::new(name, kind, default, "").ignored(why)

@@ -21,16 +21,18 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::node::{Brain, Mind, Parts, Readiness};
+use super::node::{Asker, Brain, Mind, Parts, Readiness};
 use super::{client_options, talk};
 use crate::act::{Act, Leftovers, Setting, Today};
 use crate::apply::{Applier, Change, Undo, undo_path};
 use crate::audit::Auditor;
 use crate::collect::{self, Collectors};
+use crate::decide::hooks::stage;
 use crate::devices::{self, Devices, GpuCollector};
 use crate::evict::{Runtimes, Way, evictor};
 use crate::explain::Explainer;
 use crate::flags::Options;
+use crate::hook_server;
 use crate::metrics::{KoordletMetrics, Metric};
 use crate::serve::Pages;
 use crate::state::State;
@@ -108,6 +110,7 @@ pub async fn start(options: Options, cluster: kube::Config) -> Result<Running, S
     let parts = base.parts(state.clone(), readiness, devices.clone(), act);
     let mind = Mind::start(parts).map_err(StartError::Thread)?;
     talk::start(&base, &state, &cluster, mind.asker(), devices);
+    base.serve_hooks(mind.asker());
     base.keep_audit();
     Ok(Running { address, mind, tasks: base.tasks, stop: base.stop })
 }
@@ -167,6 +170,20 @@ impl Base {
         self.tasks.spawn(serve(listener, pages.router(), None, self.stop.clone()));
         tracing::info!(%bound, "serving");
         Ok(bound)
+    }
+
+    /// Hooks for the runtime proxy.
+    fn serve_hooks(&self, asker: Asker) {
+        let server = &self.options.hooks.server;
+        let stages = stage::registered(&self.options.gates, &server.disabled_stages);
+        let is_strict = server.is_strict;
+        let ask: hook_server::Ask = Arc::new(move |stage, asked, parent| {
+            let asker = asker.clone();
+            Box::pin(
+                async move { asker.order(move |brain| brain.hook(stage, &asked, &parent, is_strict)).await },
+            )
+        });
+        hook_server::start(server, &stages, ask, &self.tasks, &self.stop);
     }
 
     /// The threads that ask drivers, where a gate wants them.
@@ -323,7 +340,8 @@ pub fn clean_up(options: &Options) -> Result<(), StartError> {
     let metrics = KoordletMetrics::new(&options.node_name);
     let mut applier = applier(options, cgroups.clone(), &Auditor::off(), &metrics);
     let report = applier.give_back(Instant::now(), |_| true);
-    let others = leftovers(options, &cgroups, &applier).take_away(|_| false);
+    let others = leftovers(options, &cgroups, &applier).take_away(|_| false)
+        + usize::from(hook_server::withdraw(&options.hooks.server));
     tracing::info!(files = report.written, failed = report.failed + others, "changes were given back");
     if report.failed + others > 0 {
         return Err(StartError::CleanUp { files: report.failed, others, ledger: undo_path(root) });

@@ -16,11 +16,13 @@ use tokio::sync::oneshot;
 
 use super::show::{self, Shown};
 use crate::act::{Act, Evictor, Ground};
-use crate::apply::Applier;
+use crate::apply::{Applier, Names};
 use crate::collect::{Collectors, MemoryPolicy, Moment};
+use crate::decide::hooks::stage::{Asked, Stage, Values, called};
 use crate::decide::snapshot::Pod;
+use crate::decide::wish::{Batch, Place};
 use crate::devices::{Devices, GpuCollector};
-use crate::metrics::KoordletMetrics;
+use crate::metrics::{KoordletMetrics, Metric};
 use crate::predict::Predictor;
 use crate::predict::files::Files;
 use crate::predict::measure::training;
@@ -34,8 +36,8 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often it looks for what may be forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 
-/// A question to the thread.
-type Question = Box<dyn FnOnce(&Brain) + Send>;
+/// A question to the thread, or something for it to do.
+type Question = Box<dyn FnOnce(&mut Brain) + Send>;
 
 /// What can wake the thread before its next second.
 enum Call {
@@ -151,10 +153,18 @@ impl Asker {
         &self,
         question: impl FnOnce(&Brain) -> T + Send + 'static,
     ) -> Option<T> {
+        self.order(|brain| question(brain)).await
+    }
+
+    /// What the thread has done, and what came of it; none when it has ended.
+    pub(crate) async fn order<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Brain) -> T + Send + 'static,
+    ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         let question: Question = Box::new(move |brain| {
             // Who asked may have gone.
-            let _ = answer.send(question(brain));
+            let _ = answer.send(order(brain));
         });
         self.0.send(Call::Question(question)).ok()?;
         answered.await.ok()
@@ -324,6 +334,38 @@ impl Brain {
             store: &self.store,
         };
         self.act.turn(&ground, &mut self.applier, &mut *self.evictor);
+    }
+
+    /// What the hooks of a stage say about a pod or a container. What a runtime cannot set is written to the pod's group,
+    /// whose folder is `parent`. An error only where one failure ends it all.
+    pub(crate) fn hook(
+        &mut self,
+        stage: Stage,
+        asked: &Asked,
+        parent: &str,
+        is_strict: bool,
+    ) -> Result<Values, String> {
+        let snapshot = self.state.load();
+        let rules = self.act.rules(&snapshot);
+        let (mut values, mut begun) = (Values::default(), Instant::now());
+        for (hook, said) in called(&rules, stage, asked) {
+            let status = if said.is_ok() { "success" } else { "failed" };
+            let millis = begun.elapsed().as_secs_f64() * 1000.0;
+            self.metrics.observe(Metric::RuntimeHookDuration, &[hook, stage.name(), status], millis);
+            begun = Instant::now();
+            match said {
+                Ok(said) => values = values.and(said),
+                Err(fault) if is_strict => return Err(format!("{hook}: {fault}")),
+                Err(fault) => {
+                    tracing::debug!(pod = %asked.pod.name, hook, fault, "a hook failed; the pod starts without it");
+                }
+            }
+        }
+        if asked.container.is_none() && !parent.trim_matches('/').is_empty() {
+            let wishes = values.wishes(&Place::Dir(parent.trim_matches('/').into()));
+            self.applier.apply(Instant::now(), &Batch::Levels(vec![wishes]), Names(&self.pods));
+        }
+        Ok(values)
     }
 
     fn measure_gpus(&mut self, snapshot: &Snapshot, now: Moment) {

@@ -16,6 +16,7 @@ use crate::apply::dir_of;
 use crate::decide::hooks::group_identity::{Dangling, Rule, Switches, kernel_wishes, pod_wish, rule_changed};
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::{Batch, Cause, File, Place, Value, Wish};
+use crate::state::Snapshot;
 
 /// The rule in force.
 #[derive(Default)]
@@ -31,14 +32,8 @@ impl Identity {
         hands: &mut Hands<'_>,
         is_first: bool,
     ) {
-        let Some(slo) = ground.snapshot.slo.as_deref() else { return };
-        let kernel = switches(&setting.root);
-        let in_kube_root = setting.cgroups.path(Resource::BvtWarpNs, &setting.cgroups.kube_root());
-        if kernel.group_identity.is_none() && !in_kube_root.is_ok_and(|path| path.exists()) {
-            return;
-        }
+        let Some((rule, kernel)) = identity(setting, ground.snapshot) else { return };
         let start = Instant::now();
-        let rule = Rule::of(&slo.qos);
         let apps = ground.snapshot.host_applications();
         let is_changed = self.rule.replace(rule) != Some(rule);
         let mut wishes = Vec::new();
@@ -67,6 +62,15 @@ impl Identity {
 
 fn bvt(place: Place, value: i64) -> Wish {
     Wish::new(place, File::CpuBvtWarp, Value::Number(value), Cause::RuntimeHook)
+}
+
+/// What identities follow from; none where the kernel has none, or no strategy is known.
+pub(in crate::act) fn identity(setting: &Setting, snapshot: &Snapshot) -> Option<(Rule, Switches)> {
+    let slo = snapshot.slo.as_deref()?;
+    let kernel = switches(&setting.root);
+    let in_kube_root = setting.cgroups.path(Resource::BvtWarpNs, &setting.cgroups.kube_root());
+    let is_there = kernel.group_identity.is_some() || in_kube_root.is_ok_and(|path| path.exists());
+    is_there.then(|| (Rule::of(&slo.qos), kernel))
 }
 
 /// The kernel's switches; none where there is no such file.
