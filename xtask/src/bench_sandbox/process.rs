@@ -16,13 +16,23 @@ pub(crate) struct Sandbox {
     kubeconfig: PathBuf,
 }
 
+/// Names a koord to be measured that somebody has built already.
+const GIVEN: &str = "KOORD_PROGRAM";
+
 pub(crate) fn program() -> PathBuf {
+    if let Some(given) = std::env::var_os(GIVEN) {
+        return given.into();
+    }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     target.join("shipped/koord")
 }
 
 /// Builds the binary as it is shipped.
 pub(crate) fn build() -> Result<()> {
+    if std::env::var_os(GIVEN).is_some() {
+        say(&format!("{GIVEN} is measured: {}", program().display()));
+        return Ok(());
+    }
     say("building koord as it is shipped, which takes about a quarter of an hour the first time");
     let words = ["build", "--quiet", "--profile", "shipped", "--package", "koord"];
     let status = Command::new(env!("CARGO")).args(words).status()?;
