@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a program may take. Longer than `iptables` may wait for others, as [`super::rule`] tells it.
+/// How long a program may take. Longer than `iptables` may wait for others, as [`super::shaper`] tells it.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks whether a program that says nothing any more has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);

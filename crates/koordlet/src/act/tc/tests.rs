@@ -1,8 +1,12 @@
 //! Which programs run, in which order.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::Mutex;
 
+use super::shaper::{mark, note};
 use super::*;
+use crate::decide::hooks::tc::{Match, PrivateClass};
 
 /// Notes what is run, and answers as an empty kernel would; or one that has all, and more.
 #[derive(Clone, Default)]
@@ -68,8 +72,8 @@ fn desired() -> Desired {
 
 /// The lines that were run, and how many faults were told.
 fn run(notes: Notes) -> (Vec<String>, usize) {
-    let tc = Tc::new(&Root::host("/nowhere"), Box::new(notes.clone()));
-    let faults = tc.make(&desired(), 1_000_000_000).len();
+    let shaper = Shaper::new(&Root::host("/nowhere"), Box::new(notes.clone()));
+    let faults = shaper.make(&desired(), 1_000_000_000).len();
     (std::mem::take(&mut *notes.lines.lock().unwrap()), faults)
 }
 
