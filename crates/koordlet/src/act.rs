@@ -304,10 +304,10 @@ impl Act {
     }
 }
 
-/// The next turn: in step with the last, unless that would be in the past.
-fn due_after(last: Option<Instant>, now: Instant, every: Duration) -> Instant {
+/// The next turn: in step with this one, unless that would be in the past.
+fn due_after(due: Option<Instant>, now: Instant, every: Duration) -> Instant {
     let every = every.max(Duration::from_millis(100));
-    // A turn that comes a little late must not make the next one miss its second.
-    let in_step = last.map_or(now, |last| last) + every;
+    // A turn that comes a little late must not make the next one miss its second; one that news brought was not due.
+    let in_step = due.filter(|due| *due <= now).unwrap_or(now) + every;
     if in_step > now { in_step } else { now + every }
 }
