@@ -254,7 +254,8 @@ fn hooks(setting: &Setting) -> Vec<Entry> {
 }
 
 fn host_programs(root: &Root, is_host_mode: bool) -> Box<tc::Host> {
-    Box::new(tc::Host { mounts: (!is_host_mode).then(|| root.proc.join("1/ns/mnt")) })
+    let mounts = (!is_host_mode).then(|| root.proc.join("1/ns/mnt"));
+    Box::new(tc::Host { mounts, time_limit: tc::TIME_LIMIT })
 }
 
 impl Act {

@@ -1,8 +1,11 @@
 //! Network QoS through the kernel's traffic control: classes, filters and sets of addresses, by the programs that make
-//! them, which `shaper` knows. Spec: koordlet-enforce 15.9.
+//! them. Spec: koordlet-enforce 15.9.
 //!
-//! Programs run only when something changed, and now and then to repair what others changed.
+//! A turn decides what should be there and orders it; programs run on a thread of their own (`errand`), in the order that
+//! `shaper` knows. While an order is under way nothing else is ordered, and what became of it is what the next turn builds
+//! on. Programs run only when something changed, and now and then to repair what others changed.
 
+mod errand;
 mod present;
 mod programs;
 mod shaper;
@@ -20,12 +23,12 @@ use koord_linux::resource::Resource;
 use koord_linux::root::Root;
 
 use super::{Ground, Hands, Setting, Strategy};
-use crate::audit::Subject;
+use crate::audit::{Auditor, Subject};
 use crate::decide::hooks::tc::{self, Class, MAJOR, PRIVATE_MIN, PodPlan};
 use crate::decide::wish::Batch;
 use crate::state::News;
-use programs::Fault;
-pub(super) use programs::{Host, Programs};
+use errand::{Errand, Order};
+pub(super) use programs::{Fault, Host, Programs, TIME_LIMIT};
 use shaper::Shaper;
 
 /// How often everything is looked at though nothing changed.
@@ -35,13 +38,13 @@ const HZ_DEFAULT: i64 = 1_000_000_000;
 
 /// The strategy and what it remembers.
 pub(super) struct Tc {
-    shaper: Shaper,
-    /// What was last made, and when.
-    made: Option<(Desired, Instant)>,
+    shaper: Arc<Shaper>,
+    /// The last order, until its outcome was taken over.
+    errand: Option<Errand>,
+    /// What is known to be there, and since when.
+    made: Option<(Arc<Desired>, Instant)>,
     /// Private classes by the uid of their pod; none before an earlier run's were looked for.
     numbers: Option<BTreeMap<Arc<str>, u32>>,
-    /// After a program hung nothing is tried until then: the whole node would wait again.
-    rests_until: Option<Instant>,
     /// What was last said about it, so that it is said once.
     complaint: String,
 }
@@ -57,16 +60,24 @@ struct Desired {
 impl Tc {
     pub(super) fn new(root: &Root, programs: Box<dyn Programs>) -> Tc {
         Tc {
-            shaper: Shaper::new(root, programs),
+            shaper: Arc::new(Shaper::new(root, programs)),
+            errand: None,
             made: None,
             numbers: None,
-            rests_until: None,
             complaint: String::new(),
         }
     }
 }
 
-/// Takes away what an earlier run made. False when something may have stayed.
+impl Drop for Tc {
+    fn drop(&mut self) {
+        if self.errand.as_ref().is_some_and(|errand| !errand.wait()) {
+            tracing::warn!("programs of traffic control did not end; another run will find what they made");
+        }
+    }
+}
+
+/// Takes away what an earlier run made, and waits for it. False when something may have stayed.
 pub(super) fn give_back(root: &Root, programs: Box<dyn Programs>) -> bool {
     Shaper::new(root, programs)
         .remove()
@@ -76,26 +87,26 @@ pub(super) fn give_back(root: &Root, programs: Box<dyn Programs>) -> bool {
 
 impl Strategy for Tc {
     fn is_urgent(&self, news: News) -> bool {
-        news.pods || news.slo
+        news.pods || news.slo || self.errand.as_ref().is_some_and(Errand::has_ended)
     }
 
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
-        let Some(slo) = ground.snapshot.slo.as_deref() else { return };
-        if self.rests_until.is_some_and(|until| ground.now < until) {
+        if !self.is_free(ground.now, hands.applier.auditor()) {
             return;
         }
-        let desired = match tc::is_on(&slo.qos) {
-            true => tc::classes(&slo.qos, &slo.system).map(Some).map_err(|error| error.to_string()),
-            false => Ok(None),
-        };
-        let classes = match desired {
-            Ok(Some(classes)) => classes,
-            Ok(None) => {
-                let removed = self.remove();
-                return self.settle(ground.now, removed.err().into_iter().collect());
+        let Some(slo) = ground.snapshot.slo.as_deref() else { return };
+        if !tc::is_on(&slo.qos) {
+            self.numbers = None;
+            match self.shaper.has_mark() {
+                true => self.order(Order::Remove, ground.now),
+                false => self.complaint.clear(),
             }
+            return;
+        }
+        let classes = match tc::classes(&slo.qos, &slo.system) {
+            Ok(classes) => classes,
             // Without a bandwidth nothing can be shaped; what is there stays.
-            Err(error) => return self.complain(&error),
+            Err(error) => return self.complain(&error.to_string()),
         };
         let Some(device) = default_device(setting) else {
             return self.complain("no default route, so no device to shape");
@@ -109,39 +120,45 @@ impl Strategy for Tc {
         hands.apply(ground, &Batch::Each(pods.wishes.clone()));
         let desired = Desired { device, classes, pods };
         let is_made = self.made.as_ref().is_some_and(|(made, at)| {
-            *made == desired && ground.now.saturating_duration_since(*at) < REPAIR_EVERY
+            **made == desired && ground.now.saturating_duration_since(*at) < REPAIR_EVERY
         });
-        if is_made {
-            return;
+        if !is_made {
+            self.order(Order::Shape { desired: Arc::new(desired), hz: hz(setting) }, ground.now);
         }
-        let is_elsewhere = fs::read_to_string(&self.shaper.mark).is_ok_and(|known| known != desired.device);
-        if is_elsewhere && let Err(fault) = self.remove() {
-            return self.settle(ground.now, vec![fault]);
-        }
-        if let Err(error) = shaper::note(&self.shaper.mark, &desired.device) {
-            return self.complain(&format!("{}: {error}", self.shaper.mark.display()));
-        }
-        let faults = self.shaper.make(&desired, hz(setting));
-        if faults.is_empty() {
-            let message = format!("update traffic classes of {}", desired.device);
-            hands.applier.auditor().record(3, Subject::Node, "netqos reconcile", message);
-            self.made = Some((desired, ground.now));
-        }
-        self.settle(ground.now, faults);
     }
 }
 
 impl Tc {
-    /// Takes note of what went wrong; of nothing, too.
-    fn settle(&mut self, now: Instant, faults: Vec<Fault>) {
-        let is_hung = faults.iter().any(|fault| matches!(fault, Fault::Hung(_)));
-        self.rests_until = is_hung.then(|| now + REPAIR_EVERY);
-        match faults.is_empty() {
-            true => self.complaint.clear(),
-            false => {
-                let words: Vec<String> = faults.iter().map(Fault::to_string).collect();
-                self.complain(&words.join("; "));
+    /// Takes over what became of the last order, and says whether there may be another: not while it is under way, nor at
+    /// once when it failed. No retry of its own: the next turn is the retry.
+    fn is_free(&mut self, now: Instant, auditor: &Auditor) -> bool {
+        let Some(errand) = self.errand.take_if(|errand| errand.has_ended()) else {
+            if self.errand.as_ref().is_some_and(|errand| errand.is_late(now)) {
+                self.complain("programs do not come to an end; until they do, nothing is changed");
             }
+            return self.errand.is_none();
+        };
+        let (order, faults) = errand.finish();
+        if !faults.is_empty() {
+            let words: Vec<String> = faults.iter().map(Fault::to_string).collect();
+            self.complain(&words.join("; "));
+            return false;
+        }
+        self.complaint.clear();
+        if let Order::Shape { desired, .. } = order {
+            let message = format!("update traffic classes of {}", desired.device);
+            auditor.record(3, Subject::Node, "netqos reconcile", message);
+            self.made = Some((desired, now));
+        }
+        true
+    }
+
+    /// What is there is not known again before the order has ended well.
+    fn order(&mut self, order: Order, now: Instant) {
+        self.made = None;
+        match Errand::start(&self.shaper, order, now) {
+            Ok(errand) => self.errand = Some(errand),
+            Err(error) => self.complain(&format!("no thread for programs: {error}")),
         }
     }
 
@@ -150,12 +167,6 @@ impl Tc {
             tracing::warn!(complaint, "traffic is not shaped as it should be");
             complaint.clone_into(&mut self.complaint);
         }
-    }
-
-    fn remove(&mut self) -> Result<(), Fault> {
-        self.made = None;
-        self.numbers = None;
-        self.shaper.remove()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod core_sched;
 mod pod_resctrl;
+mod traffic;
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};

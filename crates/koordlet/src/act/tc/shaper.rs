@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use koord_linux::root::Root;
 
 use super::Desired;
+use super::errand::Order;
 use super::present::{Filter, Present};
 use super::programs::{Fault, Programs};
 use crate::decide::hooks::tc::{Class, MAJOR, Match, NodeClass, PodPlan, PrivateClass};
@@ -22,7 +23,7 @@ const SHARED: [NodeClass; 3] = [NodeClass::System, NodeClass::Ls, NodeClass::Be]
 pub(super) struct Shaper {
     programs: Box<dyn Programs>,
     /// Names the device as long as something of ours may be on it, so that another run can take it away.
-    pub(super) mark: PathBuf,
+    mark: PathBuf,
 }
 
 impl Shaper {
@@ -30,9 +31,34 @@ impl Shaper {
         Shaper { programs, mark: mark(root) }
     }
 
+    /// Whether something of ours may be there.
+    pub(super) fn has_mark(&self) -> bool {
+        self.mark.exists()
+    }
+
+    /// Runs the programs of an order one after the other, and says what went wrong.
+    pub(super) fn carry_out(&self, order: &Order) -> Vec<Fault> {
+        match order {
+            Order::Shape { desired, hz } => match self.settle_on(&desired.device) {
+                Ok(()) => self.make(desired, *hz),
+                Err(fault) => vec![fault],
+            },
+            Order::Remove => self.remove().err().into_iter().collect(),
+        }
+    }
+
+    /// Leaves another device, and notes this one before anything is made on it.
+    fn settle_on(&self, device: &str) -> Result<(), Fault> {
+        if fs::read_to_string(&self.mark).is_ok_and(|known| known != device) {
+            self.remove()?;
+        }
+        note(&self.mark, device)
+            .map_err(|error| Fault::Refused(self.mark.display().to_string(), error.to_string()))
+    }
+
     /// Makes what is not there, and takes away what should not be. Every step may be repeated. One pod's fault does not
     /// stop the others; a program that hangs does.
-    pub(super) fn make(&self, desired: &Desired, hz: i64) -> Vec<Fault> {
+    fn make(&self, desired: &Desired, hz: i64) -> Vec<Fault> {
         let present = match self.make_shared(desired, hz) {
             Ok(present) => present,
             Err(fault) => return vec![fault],
@@ -222,12 +248,12 @@ impl Shaper {
     }
 }
 
-pub(super) fn mark(root: &Root) -> PathBuf {
+fn mark(root: &Root) -> PathBuf {
     root.var_run.join("koordlet").join("shaped-device")
 }
 
 /// Writes the name of the device down, where it is not yet.
-pub(super) fn note(mark: &Path, device: &str) -> std::io::Result<()> {
+fn note(mark: &Path, device: &str) -> std::io::Result<()> {
     if fs::read_to_string(mark).is_ok_and(|known| known == device) {
         return Ok(());
     }
