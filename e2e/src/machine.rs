@@ -1,4 +1,4 @@
-//! A small virtual machine with a kernel of its own: cgroup v2, two NUMA nodes, two threads to a core.
+//! A small virtual machine with a kernel of its own: cgroup v2 or v1, two NUMA nodes, two threads to a core.
 //!
 //! QEMU runs Debian's kernel with a file system in memory that holds one program of ours, a shell, and the libraries
 //! that they need. It is emulated, and boots in some five seconds. QEMU is installed by `cargo xtask test`; the kernel is

@@ -1,6 +1,6 @@
 //! koordlet as a whole process on real kernels: real groups, real processes, limits that bite, and their undoing.
 //!
-//! `src/bin/passenger` plays the scenes: in a virtual machine with cgroup v2, and on this host's own cgroup v1.
+//! `src/bin/passenger` plays the scenes: in virtual machines with cgroup v2 and with v1, and on this host's own cgroup v1.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -74,7 +74,7 @@ fn disks_and_networks_are_governed_in_a_virtual_machine() {
 /// v1 refuses whatever would let a child exceed its parent.
 #[test]
 fn pods_are_governed_in_a_virtual_machine_with_cgroup_v1() {
-    play(Groups::V1, &["suppress"]);
+    play(Groups::V1, &["suppress", "limits", "evict", "restart"]);
 }
 
 /// On this host's own kernel, in groups of the test's own. Where there is no cgroup v1, the machine has it.

@@ -255,7 +255,8 @@ fn hooks(setting: &Setting) -> Vec<Entry> {
 }
 
 fn host_programs(root: &Root, is_host_mode: bool) -> Box<tc::Host> {
-    Box::new(tc::Host { mounts: (!is_host_mode).then(|| root.proc.join("1/ns/mnt")) })
+    let mounts = (!is_host_mode).then(|| root.proc.join("1/ns/mnt"));
+    Box::new(tc::Host { mounts, time_limit: tc::TIME_LIMIT })
 }
 
 impl Act {
@@ -319,10 +320,10 @@ impl Act {
     }
 }
 
-/// The next turn: in step with the last, unless that would be in the past.
-fn due_after(last: Option<Instant>, now: Instant, every: Duration) -> Instant {
+/// The next turn: in step with this one, unless that would be in the past.
+fn due_after(due: Option<Instant>, now: Instant, every: Duration) -> Instant {
     let every = every.max(Duration::from_millis(100));
-    // A turn that comes a little late must not make the next one miss its second.
-    let in_step = last.map_or(now, |last| last) + every;
+    // A turn that comes a little late must not make the next one miss its second; one that news brought was not due.
+    let in_step = due.filter(|due| *due <= now).unwrap_or(now) + every;
     if in_step > now { in_step } else { now + every }
 }

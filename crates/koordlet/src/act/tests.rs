@@ -2,6 +2,7 @@
 
 mod core_sched;
 mod pod_resctrl;
+mod traffic;
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -599,29 +600,51 @@ impl Strategy for Panics {
     }
 }
 
+/// Counts its turns. News of pods bring it one.
 struct Counts(Arc<AtomicU32>);
 
 impl Strategy for Counts {
     fn turn(&mut self, _: &Setting, _: &Ground<'_>, _: &mut Hands<'_>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
+
+    fn is_urgent(&self, news: News) -> bool {
+        news.pods
+    }
+}
+
+/// A strategy under test.
+fn entry(every_seconds: u64, strategy: Box<dyn Strategy>) -> Entry {
+    Entry { name: "test", every: Duration::from_secs(every_seconds), next: None, strategy }
 }
 
 #[test]
 fn a_panic_stops_nobody_and_turns_keep_their_pace() {
     let mut world = World::new(Version::V1, "", json!({}), Vec::new());
     let turns = Arc::new(AtomicU32::new(0));
-    let entry = |every, strategy: Box<dyn Strategy>| Entry {
-        name: "test",
-        every: Duration::from_secs(every),
-        next: None,
-        strategy,
-    };
     world.act.entries = vec![entry(1, Box::new(Panics)), entry(3, Box::new(Counts(turns.clone())))];
     for _ in 0..9 {
         world.second();
     }
+    // The first second brought news of pods, and was due anyway.
     assert_eq!(turns.load(Ordering::Relaxed), 3);
+}
+
+/// However many turns news brought, the next is due as long after the last as ever.
+#[test]
+fn news_do_not_put_turns_off() {
+    let mut world = World::new(Version::V1, "", json!({}), Vec::new());
+    let turns = Arc::new(AtomicU32::new(0));
+    world.act.entries = vec![entry(10, Box::new(Counts(turns.clone())))];
+    for _ in 0..20 {
+        world.news.pods = true;
+        world.second();
+    }
+    assert_eq!(turns.swap(0, Ordering::Relaxed), 20);
+    for (seconds, want) in [(9, 0), (1, 1), (10, 1)] {
+        (0..seconds).for_each(|_| world.second());
+        assert_eq!(turns.swap(0, Ordering::Relaxed), want, "after {seconds} s");
+    }
 }
 
 #[test]

@@ -11,8 +11,8 @@ use serde_json::Value;
 /// Values by file.
 type Files = BTreeMap<PathBuf, String>;
 
-/// Replays the writes of koordlet's logs on a picture of the files from before.
-pub(crate) fn check(first: &[(PathBuf, String)], log: &str) -> Result<()> {
+/// Replays the writes of koordlet's logs on a picture of the files from before, and says how many there were.
+pub(crate) fn check(first: &[(PathBuf, String)], log: &str) -> Result<usize> {
     let mut files: Files = first.iter().cloned().collect();
     let mut count = 0;
     for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
@@ -22,13 +22,17 @@ pub(crate) fn check(first: &[(PathBuf, String)], log: &str) -> Result<()> {
         let field =
             |name: &str| line[name].as_str().with_context(|| format!("a write without {name}: {line}"));
         let (path, value) = (PathBuf::from(field("path")?), field("value")?.trim().to_owned());
-        ensure!(line["error"].is_null() || field("error")?.is_empty(), "a write was refused: {line}");
+        let is_refused = !line["error"].is_null() && !field("error")?.is_empty();
+        if is_refused && value.is_empty() && path.ends_with("cpuset.cpus") {
+            // A set that was the parent's: not every kernel takes one from a group with processes, which is tried first.
+            continue;
+        }
+        ensure!(!is_refused, "a write was refused: {line}");
         files.insert(path.clone(), value);
         keeps_rule(&files, &path).with_context(|| format!("write {count}: {line}"))?;
         count += 1;
     }
-    ensure!(count > 0, "koordlet wrote nothing");
-    Ok(())
+    Ok(count)
 }
 
 /// Whether a file fits below those above it, and over those below it.

@@ -10,11 +10,13 @@ mod restart;
 mod suppress;
 mod traffic;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::node::PodPlan;
+use crate::stage::Stage;
 
 /// The longest that a scene may take; only a machine that is badly overloaded gets there.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
@@ -53,3 +55,23 @@ const BATCH: PodPlan<'static> = PodPlan {
     requests: &[("kubernetes.io/batch-cpu", "1000"), ("kubernetes.io/batch-memory", "128Mi")],
     limits: &[("kubernetes.io/batch-cpu", "2000"), ("kubernetes.io/batch-memory", "256Mi")],
 };
+
+/// What files of groups hold.
+type Picture = Vec<(PathBuf, String)>;
+
+/// The node is as it was. A set that was the parent's is all CPUs again; the kernel does not take them from a group that
+/// has processes.
+fn same(before: &Picture, stage: &Stage, when: &str) -> Result<()> {
+    let (after, all) = (stage.tree.picture(), stage.tree.cpus("")?.to_string());
+    let is_same = |path: &Path, before: &str, after: &str| {
+        before == after || (path.ends_with("cpuset.cpus") && before.is_empty() && after == all)
+    };
+    let changed: Vec<String> = before
+        .iter()
+        .zip(&after)
+        .filter(|((path, before), (_, after))| !is_same(path, before, after))
+        .map(|((path, before), (_, after))| format!("{}: {before:?}, now {after:?}", path.display()))
+        .collect();
+    ensure!(changed.is_empty() && before.len() == after.len(), "{when}:\n{}", changed.join("\n"));
+    Ok(())
+}

@@ -124,10 +124,13 @@ impl Stage {
         self.kill()
     }
 
-    /// `koordlet --clean-up`.
-    pub(crate) fn clean_up(&self) -> Result<()> {
-        let output = self.command(&["-clean-up"])?.output()?;
-        ensure!(output.status.success(), "clean-up: {}", String::from_utf8_lossy(&output.stderr));
+    /// `koordlet --clean-up`, whose writes keep the rule as well.
+    pub(crate) fn clean_up(&mut self) -> Result<()> {
+        self.runs += 1;
+        let mut command = self.command(&["-clean-up"])?;
+        let status = command.stdout(Stdio::null()).stderr(File::create(self.log())?).status()?;
+        ensure!(status.success(), "clean-up: {status}\n{}", self.tail());
+        self.replay()?;
         Ok(())
     }
 
@@ -155,6 +158,12 @@ impl Stage {
         };
         let bad: Vec<&str> = metrics.lines().filter(bad).collect();
         ensure!(bad.is_empty(), "{}\n{}", bad.join("\n"), self.tail());
+        ensure!(self.replay()? > 0, "koordlet wrote nothing");
+        Ok(())
+    }
+
+    /// Every write so far kept children within their parents. Answers how many there were.
+    fn replay(&self) -> Result<usize> {
         let logs: Vec<String> = (1..=self.runs)
             .map(|run| fs::read_to_string(self.dir.path().join(format!("koordlet-{run}.log"))))
             .collect::<Result<_, _>>()?;

@@ -224,6 +224,15 @@ impl Tree {
         Ok(if quota == "max" || quota == "-1" { None } else { Some(quota.parse()?) })
     }
 
+    /// A limit as kubelet and the runtime set it.
+    pub(crate) fn limit_cpu(&self, group: &str, quota_us: i64) -> Result<()> {
+        let (file, value) = match self.kind {
+            Kind::V1 => ("cpu.cfs_quota_us", quota_us.to_string()),
+            Kind::V2 => ("cpu.max", format!("{quota_us} 100000")),
+        };
+        Ok(fs::write(self.path("cpu", group).join(file), value)?)
+    }
+
     /// Periods in which a group had to wait.
     pub(crate) fn throttled(&self, group: &str) -> Result<u64> {
         let text = self.read(group, "cpu", ["cpu.stat", "cpu.stat"])?;

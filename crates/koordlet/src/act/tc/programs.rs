@@ -1,4 +1,4 @@
-//! Programs of the host, run where they are, each for a few seconds at most: everything else of the node waits.
+//! Programs of the host, run where they are, each for a few seconds at most.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a program may take. Longer than `iptables` may wait for others, as [`super::rule`] tells it.
-const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// How long a program may take. Longer than `iptables` may wait for others, as [`super::shaper`] tells it.
+pub(in crate::act) const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks whether a program that says nothing any more has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -24,7 +24,7 @@ pub(in crate::act) enum Fault {
 }
 
 /// Runs a program and gives what it prints; or why it failed.
-pub(in crate::act) trait Programs: Send {
+pub(in crate::act) trait Programs: Send + Sync {
     fn run(&self, words: &[&str]) -> Result<String, Fault>;
 }
 
@@ -32,6 +32,7 @@ pub(in crate::act) trait Programs: Send {
 pub(in crate::act) struct Host {
     /// The namespace of the host's files; none when this process sees them itself.
     pub(in crate::act) mounts: Option<PathBuf>,
+    pub(in crate::act) time_limit: Duration,
 }
 
 impl Programs for Host {
@@ -46,7 +47,7 @@ impl Programs for Host {
             None => Command::new(program),
         };
         let refused = |said: &str| Fault::Refused(words.join(" "), said.to_owned());
-        match finish(command.args(arguments), TIME_LIMIT) {
+        match finish(command.args(arguments), self.time_limit) {
             Ok(Some(ended)) if ended.status.success() => Ok(ended.printed),
             Ok(Some(ended)) => Err(refused(ended.complained.trim())),
             Ok(None) => Err(Fault::Hung(words.join(" "))),
@@ -121,7 +122,7 @@ mod tests {
         for script in ["exec sleep 600", "exec sleep 600 >&- 2>&-"] {
             assert!(shell(script, Duration::from_millis(50)).is_none(), "{script}");
         }
-        let host = Host { mounts: None };
+        let host = Host { mounts: None, time_limit: long };
         assert!(matches!(host.run(&["/no/such/program"]), Err(Fault::Refused(..))));
     }
 }

@@ -1,8 +1,11 @@
 //! Which programs run, in which order.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::Mutex;
 
 use super::*;
+use crate::decide::hooks::tc::{Match, PrivateClass};
 
 /// Notes what is run, and answers as an empty kernel would; or one that has all, and more.
 #[derive(Clone, Default)]
@@ -51,7 +54,7 @@ impl Programs for Notes {
     }
 }
 
-fn desired() -> Desired {
+fn shape() -> Order {
     let class = |minor, rate, prio| Class { minor, rate, ceil: 1000, prio };
     let mut pods = PodPlan::default();
     pods.addresses.insert("ls_class", BTreeSet::from([Ipv4Addr::new(10, 0, 0, 1)]));
@@ -59,17 +62,19 @@ fn desired() -> Desired {
         let packets = Match::Address(Ipv4Addr::new(10, 0, 0, host));
         pods.classes.insert(uid.into(), PrivateClass { class: class(minor, 50, 2), packets });
     }
-    Desired {
+    let desired = Desired {
         device: "eth0".into(),
         classes: [class(1, 1000, 0), class(2, 0, 1), class(3, 200, 2), class(4, 100, 3)],
         pods,
-    }
+    };
+    Order::Shape { desired: Arc::new(desired), hz: 1_000_000_000 }
 }
 
 /// The lines that were run, and how many faults were told.
 fn run(notes: Notes) -> (Vec<String>, usize) {
-    let tc = Tc::new(&Root::host("/nowhere"), Box::new(notes.clone()));
-    let faults = tc.make(&desired(), 1_000_000_000).len();
+    let dir = tempfile::tempdir().unwrap();
+    let shaper = Shaper::new(&Root::host(dir.path()), Box::new(notes.clone()));
+    let faults = shaper.carry_out(&shape()).len();
     (std::mem::take(&mut *notes.lines.lock().unwrap()), faults)
 }
 
@@ -148,7 +153,8 @@ fn what_was_made_is_taken_away() {
     let notes = Notes::default();
     assert!(give_back(&root, Box::new(notes.clone())));
     assert!(notes.lines.lock().unwrap().is_empty(), "nothing was made");
-    note(&mark(&root), "eth0").unwrap();
+    let shaper = Shaper::new(&root, Box::new(Notes::default()));
+    assert!(shaper.carry_out(&shape()).is_empty() && shaper.has_mark());
     assert!(
         !give_back(&root, Box::new(Notes { hangs: "iptables", ..Notes::default() })),
         "to be tried again"

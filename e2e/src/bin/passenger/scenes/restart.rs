@@ -1,12 +1,11 @@
 //! koordlet is killed at any moment: the node ends up as if nothing had happened, and everything can be given back.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::{BATCH, SERVICE};
+use super::{BATCH, Picture, SERVICE, same};
 use crate::stage::Stage;
 
 /// Milliseconds that koordlets live; those in between are drawn by lot, always the same.
@@ -35,8 +34,7 @@ pub(super) async fn play() -> Result<()> {
     ensure!(undisturbed != before, "nothing was changed");
     stage.judge_and_kill().await?;
     stage.clean_up()?;
-    let all = stage.tree.cpus("")?.to_string();
-    same(&before, &stage.tree.picture(), &all, "after clean-up")?;
+    same(&before, &stage, "after clean-up")?;
 
     let mut dice = 0x5eed_u64;
     for _ in 0..LIVES {
@@ -51,10 +49,8 @@ pub(super) async fn play() -> Result<()> {
         .await?;
     stage.judge_and_kill().await?;
     stage.clean_up()?;
-    same(&before, &stage.tree.picture(), &all, "after kills and clean-up")
+    same(&before, &stage, "after kills and clean-up")
 }
-
-type Picture = Vec<(PathBuf, String)>;
 
 /// The node once nothing changes any more.
 async fn settled(stage: &mut Stage) -> Result<Picture> {
@@ -67,19 +63,4 @@ async fn settled(stage: &mut Stage) -> Result<Picture> {
         }
         last = now;
     }
-}
-
-/// A set that was the parent's is all CPUs again; the kernel does not take them from a group that has processes.
-fn same(before: &Picture, after: &Picture, all: &str, when: &str) -> Result<()> {
-    let is_same = |path: &PathBuf, before: &str, after: &str| {
-        before == after || (path.ends_with("cpuset.cpus") && before.is_empty() && after == all)
-    };
-    let changed: Vec<String> = before
-        .iter()
-        .zip(after)
-        .filter(|((path, before), (_, after))| !is_same(path, before, after))
-        .map(|((path, before), (_, after))| format!("{}: {before:?}, now {after:?}", path.display()))
-        .collect();
-    ensure!(changed.is_empty() && before.len() == after.len(), "{when}:\n{}", changed.join("\n"));
-    Ok(())
 }

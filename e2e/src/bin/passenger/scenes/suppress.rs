@@ -5,9 +5,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{BATCH, SERVICE};
+use super::{BATCH, SERVICE, limits};
 use crate::stage::{Actor, Stage};
-use crate::tree::{BUSY, IDLE, Kind, allowed_cpus};
+use crate::tree::{BUSY, IDLE, allowed_cpus};
 
 /// The node's CPUs may be used to this part.
 fn threshold(policy: &str, percent: i64) -> Value {
@@ -23,7 +23,7 @@ pub(super) async fn play() -> Result<()> {
     stage.world.order(threshold("cpuset", 100)).await?;
     stage.start_and_wait(&[]).await?;
     by_cpus(&mut stage, &service, &batch).await?;
-    own_limits(&mut stage, &batch).await?;
+    limits::of_best_effort(&mut stage, &batch).await?;
     static_manager(&mut stage, &batch).await?;
     by_quota(&mut stage, &service, &batch).await?;
     stage.judge().await
@@ -40,7 +40,7 @@ pub(super) async fn play_on_shared_host() -> Result<()> {
     let half = i64::try_from(std::thread::available_parallelism()?.get())? * 50_000;
     stage.world.order(threshold("cpuset", 1)).await?;
     stage.start_and_wait(&[]).await?;
-    own_limits(&mut stage, &batch).await?;
+    limits::of_best_effort(&mut stage, &batch).await?;
     static_manager(&mut stage, &batch).await?;
 
     stage
@@ -96,20 +96,6 @@ async fn by_cpus(stage: &mut Stage, service: &Actor, batch: &Actor) -> Result<()
             .await?;
     }
     Ok(())
-}
-
-/// What a best-effort pod asks for, as the kernel has it.
-async fn own_limits(stage: &mut Stage, batch: &Actor) -> Result<()> {
-    stage
-        .until("a best-effort pod has its own limits", async |stage| {
-            let quotas = [stage.tree.quota_us(&batch.group)?, stage.tree.quota_us(&batch.container)?];
-            let memory =
-                stage.tree.read(&batch.container, "memory", ["memory.limit_in_bytes", "memory.max"])?;
-            let shares = stage.tree.read(&batch.container, "cpu", ["cpu.shares", "cpu.weight"])?;
-            let want = if stage.tree.kind == Kind::V1 { "1024" } else { "39" };
-            Ok(quotas == [Some(200_000); 2] && memory == "268435456" && shares == want)
-        })
-        .await
 }
 
 /// A service's processes that take a CPU each.

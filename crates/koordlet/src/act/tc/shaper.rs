@@ -1,0 +1,289 @@
+//! The programs that make classes, filters and sets of addresses, or take them away: which, and in which order.
+//! Spec: koordlet-enforce 15.9.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use koord_linux::root::Root;
+
+use super::Desired;
+use super::errand::Order;
+use super::present::{Filter, Present};
+use super::programs::{Fault, Programs};
+use crate::decide::hooks::tc::{Class, MAJOR, Match, NodeClass, PodPlan, PrivateClass};
+
+/// Seconds that `iptables` may wait for others who change rules.
+const WAIT_SECONDS: &str = "2";
+/// Classes that pods share.
+const SHARED: [NodeClass; 3] = [NodeClass::System, NodeClass::Ls, NodeClass::Be];
+
+/// Makes the kernel have what is wanted.
+pub(super) struct Shaper {
+    programs: Box<dyn Programs>,
+    /// Names the device as long as something of ours may be on it, so that another run can take it away.
+    mark: PathBuf,
+}
+
+impl Shaper {
+    pub(super) fn new(root: &Root, programs: Box<dyn Programs>) -> Shaper {
+        Shaper { programs, mark: mark(root) }
+    }
+
+    /// Whether something of ours may be there.
+    pub(super) fn has_mark(&self) -> bool {
+        self.mark.exists()
+    }
+
+    /// Runs the programs of an order one after the other, and says what went wrong.
+    pub(super) fn carry_out(&self, order: &Order) -> Vec<Fault> {
+        match order {
+            Order::Shape { desired, hz } => match self.settle_on(&desired.device) {
+                Ok(()) => self.make(desired, *hz),
+                Err(fault) => vec![fault],
+            },
+            Order::Remove => self.remove().err().into_iter().collect(),
+        }
+    }
+
+    /// Leaves another device, and notes this one before anything is made on it.
+    fn settle_on(&self, device: &str) -> Result<(), Fault> {
+        if fs::read_to_string(&self.mark).is_ok_and(|known| known != device) {
+            self.remove()?;
+        }
+        note(&self.mark, device)
+            .map_err(|error| Fault::Refused(self.mark.display().to_string(), error.to_string()))
+    }
+
+    /// Makes what is not there, and takes away what should not be. Every step may be repeated. One pod's fault does not
+    /// stop the others; a program that hangs does.
+    fn make(&self, desired: &Desired, hz: i64) -> Vec<Fault> {
+        let present = match self.make_shared(desired, hz) {
+            Ok(present) => present,
+            Err(fault) => return vec![fault],
+        };
+        let device = desired.device.as_str();
+        let own = &desired.pods.classes;
+        let wanted: BTreeSet<u32> = own.values().map(|own| own.class.minor).collect();
+        // Filters first: a class that one points to cannot go. And an address may have another pod now.
+        let filters = present.stray_filters(&wanted);
+        let classes = present.stray_classes(&wanted);
+        let removals = (filters.iter().map(|prio| self.remove_filter(device, *prio)))
+            .chain(classes.iter().map(|minor| self.remove_class(device, *minor)));
+        let additions = own.iter().map(|(uid, own)| {
+            tracing::debug!(%uid, minor = own.class.minor, "a pod has a traffic class of its own");
+            self.make_private(device, own, &present, hz)
+        });
+        let mut faults = Vec::new();
+        for fault in removals.chain(additions).filter_map(Result::err) {
+            let is_hung = matches!(fault, Fault::Hung(_));
+            faults.push(fault);
+            if is_hung {
+                break;
+            }
+        }
+        faults
+    }
+
+    /// What all pods share, and what the kernel has besides.
+    fn make_shared(&self, desired: &Desired, hz: i64) -> Result<Present, Fault> {
+        let device = desired.device.as_str();
+        let qdiscs = self.run(&["tc", "qdisc", "show", "dev", device])?;
+        if !qdiscs.contains("qdisc htb 1: root") {
+            self.run(&[
+                "tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb", "default", "2",
+            ])?;
+        }
+        for class in &desired.classes {
+            let parent = if class.minor == NodeClass::Root.minor() { "1:" } else { "1:1" };
+            self.class(device, parent, class, hz)?;
+        }
+        let classes = self.run(&["tc", "class", "show", "dev", device])?;
+        let filters = self.run(&["tc", "filter", "show", "dev", device])?;
+        let present = Present::read(&classes, &filters);
+        for (prio, class) in (1..).zip(SHARED) {
+            if !present.has_group(class.minor()) {
+                self.group_filter(device, prio, class.minor())?;
+            }
+        }
+        for class in SHARED {
+            self.address_set(class, &desired.pods)?;
+        }
+        Ok(present)
+    }
+
+    /// A pod's class and the filter that leads to it, which has the number of the class as its prio.
+    fn make_private(
+        &self,
+        device: &str,
+        own: &PrivateClass,
+        present: &Present,
+        hz: i64,
+    ) -> Result<(), Fault> {
+        let minor = own.class.minor;
+        self.class(device, "1:1", &own.class, hz)?;
+        let wanted = match own.packets {
+            Match::Group => Filter::Group(minor),
+            Match::Address(ip) => Filter::Source { ip, minor },
+        };
+        match present.at(minor) {
+            Some(filters) if filters == [wanted] => return Ok(()),
+            // Of another address or another kind: neither can be changed into what is wanted.
+            Some(_) => self.remove_filter(device, minor)?,
+            None => {}
+        }
+        match own.packets {
+            Match::Group => self.group_filter(device, minor, minor),
+            Match::Address(ip) => self.address_filter(device, minor, ip),
+        }
+    }
+
+    fn remove_filter(&self, device: &str, prio: u32) -> Result<(), Fault> {
+        let prio = prio.to_string();
+        self.run(&["tc", "filter", "del", "dev", device, "protocol", "ip", "parent", "1:", "prio", &prio])
+            .map(drop)
+    }
+
+    fn remove_class(&self, device: &str, minor: u32) -> Result<(), Fault> {
+        self.run(&["tc", "class", "del", "dev", device, "classid", &class_name(minor)]).map(drop)
+    }
+
+    fn class(&self, device: &str, parent: &str, class: &Class, hz: i64) -> Result<(), Fault> {
+        let id = class_name(class.minor);
+        // Of this program `bps` are bytes. A rate of nothing is refused.
+        let rate = |bytes: i64| format!("{}bps", bytes.max(1));
+        let (guaranteed, most) = (rate(class.rate), rate(class.ceil));
+        let (burst, prio) = (class.buffer(hz).to_string(), class.prio.to_string());
+        let words = [
+            "tc",
+            "class",
+            "replace",
+            "dev",
+            device,
+            "parent",
+            parent,
+            "classid",
+            &id,
+            "htb",
+            "rate",
+            &guaranteed,
+            "ceil",
+            &most,
+            "burst",
+            &burst,
+            "prio",
+            &prio,
+        ];
+        self.run(&words).map(drop)
+    }
+
+    /// Packets of groups with this class id.
+    fn group_filter(&self, device: &str, prio: u32, minor: u32) -> Result<(), Fault> {
+        let (prio, handle) = (prio.to_string(), format!("{minor}:"));
+        let words = [
+            "tc", "filter", "add", "dev", device, "protocol", "ip", "prio", &prio, "parent", "1:", "handle",
+            &handle, "cgroup",
+        ];
+        self.run(&words).map(drop)
+    }
+
+    /// Packets from one address.
+    fn address_filter(&self, device: &str, minor: u32, ip: Ipv4Addr) -> Result<(), Fault> {
+        let (id, prio, source) = (class_name(minor), minor.to_string(), format!("{ip}/32"));
+        let words = [
+            "tc", "filter", "add", "dev", device, "protocol", "ip", "parent", "1:", "prio", &prio, "u32",
+            "match", "ip", "src", &source, "classid", &id,
+        ];
+        self.run(&words).map(drop)
+    }
+
+    /// The set of a class's addresses, with a rule that classifies what comes from them.
+    fn address_set(&self, class: NodeClass, pods: &PodPlan) -> Result<(), Fault> {
+        let Some(set) = class.address_set() else { return Ok(()) };
+        self.run(&["ipset", "create", "-exist", set, "hash:ip"])?;
+        let listed = self.run(&["ipset", "list", set])?;
+        let members = listed.split_once("Members:").map_or("", |(_, members)| members);
+        let present: BTreeSet<Ipv4Addr> =
+            members.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let none = BTreeSet::new();
+        let wanted = pods.addresses.get(set).unwrap_or(&none);
+        for ip in wanted.difference(&present) {
+            self.run(&["ipset", "add", "-exist", set, &ip.to_string()])?;
+        }
+        for ip in present.difference(wanted) {
+            self.run(&["ipset", "del", "-exist", set, &ip.to_string()])?;
+        }
+        let id = class_name(class.minor());
+        match self.run(&rule("-C", set, &id)) {
+            Err(Fault::Refused(..)) => self.run(&rule("-A", set, &id)).map(drop),
+            checked => checked.map(drop),
+        }
+    }
+
+    /// Takes everything away that we made, in this run or in an earlier one. Ends early when a program hangs.
+    pub(super) fn remove(&self) -> Result<(), Fault> {
+        let Ok(device) = fs::read_to_string(&self.mark) else { return Ok(()) };
+        self.run_if_there(&["tc", "qdisc", "del", "dev", device.trim(), "root"])?;
+        for class in SHARED {
+            let Some(set) = class.address_set() else { continue };
+            self.run_if_there(&rule("-D", set, &class_name(class.minor())))?;
+            self.run_if_there(&["ipset", "destroy", set])?;
+        }
+        // Found again, it costs the next run a few programs that find nothing.
+        let _ = fs::remove_file(&self.mark);
+        Ok(())
+    }
+
+    /// Removes something that may be gone already, which the programs refuse.
+    fn run_if_there(&self, words: &[&str]) -> Result<(), Fault> {
+        match self.run(words) {
+            Err(fault @ Fault::Hung(_)) => Err(fault),
+            _ => Ok(()),
+        }
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String, Fault> {
+        self.programs.run(words)
+    }
+}
+
+fn mark(root: &Root) -> PathBuf {
+    root.var_run.join("koordlet").join("shaped-device")
+}
+
+/// Writes the name of the device down, where it is not yet.
+fn note(mark: &Path, device: &str) -> std::io::Result<()> {
+    if fs::read_to_string(mark).is_ok_and(|known| known == device) {
+        return Ok(());
+    }
+    mark.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::write(mark, device)
+}
+
+/// A rule of the mangle table about a set.
+fn rule<'a>(operation: &'a str, set: &'a str, class: &'a str) -> [&'a str; 16] {
+    [
+        "iptables",
+        "-w",
+        WAIT_SECONDS,
+        "-t",
+        "mangle",
+        operation,
+        "POSTROUTING",
+        "-m",
+        "set",
+        "--match-set",
+        set,
+        "src",
+        "-j",
+        "CLASSIFY",
+        "--set-class",
+        class,
+    ]
+}
+
+/// As the program spells it: numbers are hexadecimal.
+fn class_name(minor: u32) -> String {
+    format!("{MAJOR}:{minor:x}")
+}
