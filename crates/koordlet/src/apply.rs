@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use koord_linux::cgroup::Cgroups;
 use koord_linux::executor::{self, Attempt, Caching, Executor, Outcome, Target, Update};
+use koord_linux::process::Process;
 use koord_linux::resctrl::{Line, Resctrl};
 use koord_linux::resource::Resource;
 use koord_linux::root::Root;
@@ -251,8 +252,9 @@ impl Applier {
                 let lines = text.lines().filter_map(|line| Line::from_text(line).ok());
                 into.extend(lines.map(|line| Update::schemata(group, &line).because(cause.clone())));
             }
-            (Place::Process(pid), File::OomScoreAdj) => {
-                let file = SystemFile::OomScoreAdj { pid: *pid };
+            (Place::Process { pid, start_ticks }, File::OomScoreAdj) => {
+                let process = Process { pid: *pid, start_ticks: *start_ticks };
+                let file = SystemFile::OomScoreAdj(process);
                 into.push(Update::system(file, wish.value.to_string()).because(cause));
             }
             (Place::Host, file) => {
@@ -308,6 +310,11 @@ impl Applier {
         report
     }
 
+    /// Says that a process has what it has from another. If that has it from us, both are given back the same.
+    pub fn inherit(&mut self, child: Process, parent: Process) {
+        lock(&self.undo).inherit(child, parent);
+    }
+
     /// Drops what is no longer there from the memory of changes and faults. To be called every few minutes.
     pub fn tidy(&mut self) {
         let cgroups = self.cgroups.clone();
@@ -345,7 +352,7 @@ fn subject(place: &Place, names: Names<'_>) -> executor::Subject {
         Place::Dir(dir) => Group(dir.to_string()),
         Place::HostApplication(application) => Group(application.dir.clone()),
         Place::Resctrl(group) => Group(group.to_string()),
-        Place::Process(pid) => Group(format!("process {pid}")),
+        Place::Process { pid, .. } => Group(format!("process {pid}")),
         Place::Pod(id) => pod_subject(names.pod(&id.uid), &id.uid, ""),
         Place::Container(id, container) => pod_subject(names.pod(&id.uid), &id.uid, container),
     }

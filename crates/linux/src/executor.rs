@@ -250,6 +250,7 @@ impl Executor {
             Target::Cgroup { resource, dir } => self.prepare_cgroup(update, *resource, dir),
             Target::System(file) => {
                 file.validate(&update.value).map_err(|source| invalid(file.name(), source))?;
+                file.require(&self.root)?;
                 let path = file.path(&self.root);
                 let current = text::read(&path)?.trim_matches('\n').to_owned();
                 let held = if *file == SystemFile::SchedFeatures { Held::Words } else { Held::Text };
@@ -337,8 +338,15 @@ impl Executor {
         let start = Instant::now();
         // Truncation matters only where a plain file stands in for the kernel's; nothing is ever created.
         let opened = OpenOptions::new().write(true).truncate(true).open(path);
-        let result = opened.and_then(|mut file| file.write_all(value.as_bytes()));
-        let result = result.map_err(|source| Error::write(path, value, source));
+        let opened = opened.map_err(|source| Error::write(path, value, source));
+        // An open file is its process' own: asked afterwards, no other can come in between.
+        let opened = opened.and_then(|file| match update.target {
+            Target::System(system) => system.require(&self.root).map(|()| file),
+            _ => Ok(file),
+        });
+        let result = opened.and_then(|mut file| {
+            file.write_all(value.as_bytes()).map_err(|source| Error::write(path, value, source))
+        });
         let error = result.as_ref().err();
         (self.audit)(&Attempt { update, path, before, value, took: start.elapsed(), error });
         result

@@ -6,7 +6,7 @@ use koord_api::qos::Qos;
 use koord_linux::cgroup::{Cgroups, ids};
 use koord_linux::resource::Resource;
 
-use super::leave::Trace;
+use super::leave::{Trace, note_mount};
 use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
 use crate::decide::resctrl::{self, GROUPS, Platform, Vendor};
@@ -66,7 +66,8 @@ impl ResctrlClasses {
         }
         Trace::ResctrlClasses.leave(&setting.root);
         let resctrl = hands.applier.resctrl().clone();
-        let created = resctrl.ensure_mounted().and_then(|()| {
+        let created = resctrl.ensure_mounted().and_then(|mounted| {
+            note_mount(&setting.root, mounted);
             let known = resctrl.groups().unwrap_or_default();
             for group in GROUPS.map(Qos::as_str) {
                 resctrl.create(group)?;

@@ -1,6 +1,7 @@
 //! Strategies and hooks on a tree of plain files, with measurements put into the store by hand.
 
 mod core_sched;
+mod oom_score;
 mod pod_resctrl;
 
 use std::fs;
@@ -159,6 +160,16 @@ impl World {
         fs::read_to_string(self.dir.path().join("sys/fs/cgroup").join(file)).unwrap().trim().to_owned()
     }
 
+    fn put_host(&self, path: &str, content: &str) {
+        let path = self.host(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn host(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
     /// The clock of samples.
     fn now_ms(&self) -> i64 {
         START_MS + i64::from(self.seconds) * 1000
@@ -201,6 +212,12 @@ impl World {
             store: &self.store,
         };
         self.act.turn(&ground, &mut self.applier, &mut self.evictor);
+    }
+
+    /// A turn with new pods.
+    fn turn_with_pods(&mut self) {
+        self.news.pods = true;
+        self.second();
     }
 
     /// Seconds with this use, in cores: node, and pods by uid.

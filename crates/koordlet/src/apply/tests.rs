@@ -248,6 +248,40 @@ fn changes_are_given_back() {
     }
 }
 
+/// A process that ended is forgotten, and whoever has its id now is left alone.
+#[test]
+fn scores_are_given_back_to_their_processes() {
+    let mut world = World::new(Version::V1);
+    let process = |world: &World, pid: u32, start_ticks: u64, score: &str| {
+        let stat = format!("{pid} (app) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start_ticks} 0");
+        world.put(&format!("../../proc/{pid}/stat"), &stat);
+        world.put(&format!("../../proc/{pid}/oom_score_adj"), score);
+    };
+    let scores = |world: &World| [7, 8, 9].map(|pid| world.get(&format!("../../proc/{pid}/oom_score_adj")));
+    let score = |pid, start_ticks| {
+        let place = Place::Process { pid, start_ticks };
+        wish(place, File::OomScoreAdj, Value::Number(-500), Cause::RuntimeHook)
+    };
+    for pid in [7, 8] {
+        process(&world, pid, 100, "900\n");
+    }
+    process(&world, 9, 200, "5\n");
+    let report = world.apply(Batch::Each(vec![score(7, 100), score(8, 100), score(9, 199)]));
+    assert_eq!(report, Report { written: 2, failed: 0 });
+    assert_eq!(scores(&world), ["-500", "-500", "5"], "9 is not the one that was meant");
+    let of = |pid, start_ticks| Process { pid, start_ticks };
+    world.applier.inherit(of(9, 200), of(7, 100));
+    world.applier.inherit(of(8, 100), of(9, 200));
+    world.applier.inherit(of(10, 1), of(11, 1));
+    process(&world, 8, 300, "6\n");
+    world.restart();
+    let report = world.applier.give_back(Instant::now(), |_| true);
+    assert_eq!(report, Report { written: 2, failed: 0 });
+    assert_eq!(scores(&world), ["900", "6", "900"]);
+    world.restart();
+    assert_eq!(lock(&world.applier.undo).len(), 0);
+}
+
 /// What cannot be given back now can be later.
 #[test]
 fn what_fails_is_not_forgotten() {

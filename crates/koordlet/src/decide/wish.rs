@@ -98,7 +98,11 @@ pub enum Place {
     Host,
     /// A group of resctrl by name.
     Resctrl(Arc<str>),
-    Process(u32),
+    /// By its id and its start, in ticks since the machine began: ids are used again.
+    Process {
+        pid: u32,
+        start_ticks: u64,
+    },
 }
 
 /// The cgroup of an application that runs beside the pods.

@@ -15,6 +15,7 @@ use koord_linux::handle::raise_open_files;
 use koord_linux::resource::Resource;
 use koord_linux::root::Root;
 use koord_linux::stat::page_bytes;
+use koord_linux::system::SystemFile;
 use koord_linux::{error, kubelet};
 use kube::api::Api;
 use tokio::net::TcpListener;
@@ -294,6 +295,7 @@ fn hooks_of(target: &Target) -> &'static [&'static str] {
             Resource::NetClassId => &["TCNetworkQoS"],
             _ => &["GroupIdentity", "CPUSetAllocator", "BatchResource", "CPUNormalization", "CoreSched"],
         },
+        Target::System(SystemFile::OomScoreAdj(_)) => &["OOMScoreAdj"],
         Target::System(_) => &["GroupIdentity", "CoreSched"],
         Target::Schemata { .. } => &["Resctrl"],
     }
@@ -414,7 +416,7 @@ fn seconds_now() -> f64 {
 #[cfg(test)]
 mod tests {
     use koord_linux::cgroup::Dir;
-    use koord_linux::system::SystemFile;
+    use koord_linux::process::Process;
 
     use super::*;
     use crate::decide::wish::Cause;
@@ -432,6 +434,12 @@ mod tests {
             (Cause::RuntimeHook, file(Resource::CfsQuotaUs), "CPUNormalization", "GroupIdentity"),
             (Cause::RuntimeHook, file(Resource::NetClassId), "TCNetworkQoS", "GroupIdentity"),
             (Cause::RuntimeHook, Target::System(SystemFile::SchedCore), "CoreSched", "CPUSetAllocator"),
+            (
+                Cause::RuntimeHook,
+                Target::System(SystemFile::OomScoreAdj(Process { pid: 7, start_ticks: 1 })),
+                "OOMScoreAdj",
+                "CoreSched",
+            ),
             (Cause::SystemConfig, Target::System(SystemFile::MinFreeKbytes), "SystemConfig", "CoreSched"),
         ] {
             let gates = gates_of(&Change { reason: cause.reason(), target: &target, feature: None });

@@ -8,6 +8,7 @@ use koord_linux::cgroup::ids;
 use koord_linux::resctrl::Resctrl;
 use koord_linux::resource::Resource;
 
+use super::super::leave::note_mount;
 use super::super::{Ground, Hands, Setting, resctrl};
 use crate::decide::hooks::pod_resctrl::{
     EVENT_CREATED, EVENT_REASON, EVENT_REMOVED, GROUP_PREFIX, group_name, leftovers, schemata,
@@ -33,8 +34,12 @@ impl PodResctrls {
         let resctrl = hands.applier.resctrl().clone();
         let wanted: Vec<(&Pod, &PodResctrl)> = ground.pods.iter().filter_map(own).collect();
         if !wanted.is_empty() {
-            if let Err(error) = resctrl.ensure_mounted() {
-                return tracing::debug!(error = &error as &dyn std::error::Error, "resctrl cannot be used");
+            match resctrl.ensure_mounted() {
+                Ok(mounted) => note_mount(&setting.root, mounted),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    return tracing::debug!(error, "resctrl cannot be used");
+                }
             }
             if self.cache_ids.is_empty() {
                 self.cache_ids = resctrl.schemata("").map(|schemata| schemata.caches()).unwrap_or_default();

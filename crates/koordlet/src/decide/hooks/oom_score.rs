@@ -22,9 +22,9 @@ pub fn score(pod: &Pod, container: &str) -> Result<Option<i64>, String> {
     }
 }
 
-/// The score for every process of a container.
-pub fn wishes(score: i64, pids: &[u32]) -> Vec<Wish> {
-    pids.iter().map(|pid| number(Place::Process(*pid), File::OomScoreAdj, score)).collect()
+/// The score for a process of a container, which is a [`Place::Process`].
+pub fn wish(score: i64, process: Place) -> Wish {
+    number(process, File::OomScoreAdj, score)
 }
 
 #[cfg(test)]
@@ -49,6 +49,7 @@ mod tests {
         assert!(of(r#"{"main":1001}"#, "", "main").is_err());
         assert!(of("", "x", "main").is_err());
         assert_eq!(of(main, "x", "main"), Ok(Some(-500)));
-        assert_eq!(wishes(-500, &[7, 8]).len(), 2);
+        let process = Place::Process { pid: 7, start_ticks: 99 };
+        assert_eq!(wish(-500, process.clone()), number(process, File::OomScoreAdj, -500));
     }
 }
