@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use koord_kit::client::ClientError;
 use koord_kit::events::{Flavour, Recorder, recorder};
-use koord_kit::http::{Check, Health, serve};
+use koord_kit::http::{Check, Health, Listen, serve};
 use koord_kit::metrics::{ClientMetrics, KitMetrics};
 use koord_linux::cgroup::{Cgroups, Driver, Version};
 use koord_linux::executor::Target;
@@ -18,7 +18,6 @@ use koord_linux::stat::page_bytes;
 use koord_linux::system::SystemFile;
 use koord_linux::{error, kubelet};
 use kube::api::Api;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -51,7 +50,7 @@ pub enum StartError {
     #[error("cannot find the cgroups")]
     Cgroups(#[source] error::Error),
     #[error("cannot listen on {address}")]
-    Listen { address: SocketAddr, source: std::io::Error },
+    Listen { address: Listen, source: std::io::Error },
     #[error("cannot start the node's thread")]
     Thread(#[source] std::io::Error),
     /// Of `--clean-up`. The log names each of them.
@@ -153,7 +152,7 @@ impl Base {
     async fn serve(&self, readiness: &Readiness, today: Today) -> Result<SocketAddr, StartError> {
         let address = self.options.addr;
         let failed = |source| StartError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = address.bind().await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let health = Arc::new(Health::default());
         let readiness = readiness.clone();
