@@ -5,6 +5,7 @@
 //! Spec: koordlet-enforce 3.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -65,14 +66,29 @@ pub struct Update {
 }
 
 /// Why something is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Cause {
     /// What the audit log calls it: `AdjustBEByNodeCPUUsage`.
     pub reason: &'static str,
     pub subject: Subject,
-    /// What is written, and the numbers that led to it.
-    pub message: String,
+    /// None when nobody wants to hear it.
+    pub words: Option<Arc<dyn Words>>,
 }
+
+/// Says what is written, and the numbers that led to it. Asked only when it was, for most values are there already.
+pub trait Words: fmt::Debug + Send + Sync {
+    /// `before` is what the file held; see [`Attempt::before`].
+    fn say(&self, before: &str) -> String;
+}
+
+/// The same write for other numbers is the same.
+impl PartialEq for Cause {
+    fn eq(&self, other: &Cause) -> bool {
+        (self.reason, &self.subject) == (other.reason, &other.subject)
+    }
+}
+
+impl Eq for Cause {}
 
 /// Whom a write is about, by the names that people know.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use crate::audit::Subject;
 use crate::decide::resctrl::{self, GROUPS, Platform, Vendor};
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::Batch;
+use crate::metrics::Metric;
 use crate::state::Hardware;
 
 /// The strategy and what it remembers.
@@ -74,6 +75,7 @@ impl ResctrlClasses {
                 if !known.iter().any(|name| name == group) {
                     let message = format!("create resctrl group {group}");
                     hands.applier.auditor().record(3, Subject::Group(group), "CreateCATGroup", message);
+                    setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);
                 }
             }
             Ok(())
@@ -81,6 +83,7 @@ impl ResctrlClasses {
         match created {
             Ok(()) => (self.has_groups, self.is_broken) = (true, false),
             Err(error) => {
+                setting.metrics.count(Metric::NodeChange, &["resctrl-group", "failed"]);
                 if !std::mem::replace(&mut self.is_broken, true) {
                     tracing::warn!(error = &error as &dyn std::error::Error, "resctrl cannot be used");
                 }

@@ -10,6 +10,7 @@ mod programs;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
 use crate::decide::hooks::tc::{self, Class, MAJOR, Match, NodeClass, PRIVATE_MIN, PodPlan, PrivateClass};
 use crate::decide::wish::Batch;
+use crate::metrics::Metric;
 use crate::state::News;
 use present::{Filter, Present};
 use programs::Fault;
@@ -59,6 +61,17 @@ struct Desired {
     device: String,
     classes: [Class; 4],
     pods: PodPlan,
+}
+
+/// The device, and the numbers of its classes.
+impl fmt::Display for Desired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; bytes/s at least and at most:", self.device)?;
+        for (name, class) in ["all", "SYSTEM", "LS", "BE"].iter().zip(&self.classes) {
+            write!(f, " {name} {} {},", class.rate, class.ceil)?;
+        }
+        write!(f, " {} pods with limits of their own", self.pods.classes.len())
+    }
 }
 
 impl Tc {
@@ -134,8 +147,10 @@ impl Strategy for Tc {
             return self.complain(&format!("{}: {error}", self.mark.display()));
         }
         let faults = self.make(&desired, hz(setting));
+        let status = if faults.is_empty() { "success" } else { "failed" };
+        setting.metrics.count(Metric::NodeChange, &["traffic-classes", status]);
         if faults.is_empty() {
-            let message = format!("update traffic classes of {}", desired.device);
+            let message = format!("update traffic classes of {desired}");
             hands.applier.auditor().record(3, Subject::Node, "netqos reconcile", message);
             self.made = Some((desired, ground.now));
         }

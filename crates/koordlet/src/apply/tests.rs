@@ -10,7 +10,9 @@ use koord_linux::cgroup::{Driver, Version};
 
 use super::*;
 use crate::audit::{Answer, Query};
+use crate::decide::hooks::cpuset::Because;
 use crate::decide::sketch::pod;
+use crate::decide::wish::Why;
 use crate::flags::AuditOptions;
 
 struct World {
@@ -128,13 +130,16 @@ fn a_write_leaves_a_record_and_a_metric_and_is_not_repeated() {
 
 #[test]
 fn records_say_what_was_there() {
+    let told = "update cpuset.cpus to 2";
     for (before, want) in [
-        ("0-7\n", "m, was 0-7"),
-        (executor::INHERITED, "m, was its parent's"),
-        ("", "m"),
-        ("8:0 rbps=1\n8:16 rbps=2\n", "m"),
+        ("0-7\n", ", was 0-7; the share pools of LS pods"),
+        (executor::INHERITED, ", was its parent's; the share pools of LS pods"),
+        ("", "; the share pools of LS pods"),
+        ("8:0 rbps=1\n8:16 rbps=2\n", "; the share pools of LS pods"),
     ] {
-        assert_eq!(told("m", before), want, "{before:?}");
+        let wish = wish(be(), File::CpusetCpus, Value::Number(2), Cause::RuntimeHook);
+        let wish = wish.because(&Why::Cpus(Because::SharePool));
+        assert_eq!(wish.say(before), format!("{told}{want}"), "{before:?}");
     }
 }
 
@@ -197,6 +202,7 @@ fn resctrl() {
     let mut world = World::new(Version::V1);
     world.put("resctrl/BE/schemata", "L3:0=7ff;1=7ff\nMB:0=100;1=100\n");
     world.put("resctrl/BE/tasks", "");
+    world.metrics.node_seen();
     let group = || Place::Resctrl("BE".into());
     let text = Value::Text("L3:0=f;1=f;\n".to_owned());
     assert!(
@@ -207,6 +213,9 @@ fn resctrl() {
     let tasks = wish(group(), File::ResctrlTasks, Value::Tasks(vec![7, 8]), Cause::ResctrlTasks);
     assert_eq!(world.apply(Batch::Each(vec![tasks])), Report { written: 2, failed: 0 });
     assert_eq!(world.get("resctrl/BE/tasks"), "7\n8");
+    let page = world.metrics.internal().render(Format::Prometheus);
+    let line = "koordlet_node_change{node=\"n1\",kind=\"resctrl-tasks\",status=\"success\"} 1";
+    assert!(page.contains(line), "{page}");
 }
 
 /// What stood there first comes back, also after another process took over.

@@ -34,7 +34,8 @@ pub(super) fn turn(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>
             kept.extend(processes.iter().map(|(process, _)| process));
             match score {
                 Ok(Some(score)) if pod.is_active() => {
-                    report = report.and(give(ground, hands, score, &processes));
+                    let because = oom_score::because(pod, &container.name);
+                    report = report.and(give(ground, hands, (score, because), &processes));
                     let labels = [pod.name.as_str(), &pod.namespace, &pod.id.uid, &container.name];
                     setting.metrics.set(Metric::OomScoreAdj, &labels, nearest(score));
                 }
@@ -52,7 +53,12 @@ pub(super) fn turn(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>
     timed(&setting.metrics, "container", "oom_score_adj", start, report);
 }
 
-fn give(ground: &Ground<'_>, hands: &mut Hands<'_>, score: i64, processes: &[(Process, u32)]) -> Report {
+fn give(
+    ground: &Ground<'_>,
+    hands: &mut Hands<'_>,
+    (score, because): (i64, oom_score::Because),
+    processes: &[(Process, u32)],
+) -> Report {
     let place = |process: &Process| Place::Process { pid: process.pid, start_ticks: process.start_ticks };
     // First: what a child has that is new here, it has from the score that its parent was given before.
     let by_pid: HashMap<u32, Process> =
@@ -62,7 +68,7 @@ fn give(ground: &Ground<'_>, hands: &mut Hands<'_>, score: i64, processes: &[(Pr
             hands.applier.inherit(*child, *parent);
         }
     }
-    let wishes = processes.iter().map(|(process, _)| oom_score::wish(score, place(process)));
+    let wishes = processes.iter().map(|(process, _)| oom_score::wish(score, place(process), because));
     hands.apply(ground, &Batch::Each(wishes.collect()))
 }
 

@@ -15,6 +15,7 @@ use crate::decide::hooks::pod_resctrl::{
 };
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::{Batch, Cause, File, Place, Value, Wish};
+use crate::metrics::Metric;
 
 /// What is remembered: whom groups were made for, so that their end can be told.
 #[derive(Default)]
@@ -51,7 +52,8 @@ impl PodResctrls {
                     for problem in &lines.problems {
                         tracing::debug!(pod = %pod.name, %problem, "a line of resctrl is left out");
                     }
-                    let wishes = lines.wish(&pod.id.uid).into_iter().chain(tasks(setting, pod, &resctrl));
+                    let wishes =
+                        lines.wish(&pod.id.uid, &platform).into_iter().chain(tasks(setting, pod, &resctrl));
                     hands.apply(ground, &Batch::Each(wishes.collect()));
                 }
             }
@@ -68,6 +70,7 @@ impl PodResctrls {
         }
         self.owners.insert(pod.id.uid.to_string(), (pod.namespace.clone(), pod.name.clone()));
         if is_new {
+            setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);
             setting.note(&pod.namespace, &pod.name, &pod.id.uid, EVENT_REASON, EVENT_CREATED);
         }
     }
@@ -90,6 +93,7 @@ impl PodResctrls {
                 );
                 continue;
             }
+            setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);
             let uid = name.strip_prefix(GROUP_PREFIX).unwrap_or_default();
             if let Some((namespace, pod)) = self.owners.remove(uid) {
                 setting.note(&namespace, &pod, uid, EVENT_REASON, EVENT_REMOVED);

@@ -1,10 +1,13 @@
 //! Who is killed first when memory is short. Spec: koordlet-enforce 15.11.
 
-use koord_api::annotation::node_side::oom_score_adj;
+use std::fmt;
+
+use koord_api::annotation::Annotation;
+use koord_api::annotation::node_side::{OomScoreAdj, OomScoreAdjSpec, oom_score_adj};
 
 use super::number;
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{File, Place, Wish};
+use crate::decide::wish::{File, Place, Why, Wish};
 
 /// The score of a container: its own, else the pod's; none when nobody says.
 pub fn score(pod: &Pod, container: &str) -> Result<Option<i64>, String> {
@@ -22,16 +25,37 @@ pub fn score(pod: &Pod, container: &str) -> Result<Option<i64>, String> {
     }
 }
 
+/// Which annotation has the score of a container.
+pub fn because(pod: &Pod, container: &str) -> Because {
+    let own = pod.oom_score_spec.as_ref().ok().and_then(Option::as_ref);
+    if oom_score_adj(None, own, container).is_some() { Because::Container } else { Because::Pod }
+}
+
+/// What a score follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// The annotation names the container.
+    Container,
+    Pod,
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = match self {
+            Because::Container => OomScoreAdjSpec::KEY,
+            Because::Pod => OomScoreAdj::KEY,
+        };
+        write!(f, "annotation {key}")
+    }
+}
+
 /// The score for a process of a container, which is a [`Place::Process`].
-pub fn wish(score: i64, process: Place) -> Wish {
-    number(process, File::OomScoreAdj, score)
+pub fn wish(score: i64, process: Place, because: Because) -> Wish {
+    number(process, File::OomScoreAdj, score).because(&Why::OomScore(because))
 }
 
 #[cfg(test)]
 mod tests {
-    use koord_api::annotation::Annotation;
-    use koord_api::annotation::node_side::{OomScoreAdj, OomScoreAdjSpec};
-
     use super::*;
     use crate::decide::sketch::pod;
 
@@ -49,7 +73,11 @@ mod tests {
         assert!(of(r#"{"main":1001}"#, "", "main").is_err());
         assert!(of("", "x", "main").is_err());
         assert_eq!(of(main, "x", "main"), Ok(Some(-500)));
-        let process = Place::Process { pid: 7, start_ticks: 99 };
-        assert_eq!(wish(-500, process.clone()), number(process, File::OomScoreAdj, -500));
+        let pod = pod("p").annotated(OomScoreAdjSpec::KEY, main).annotated(OomScoreAdj::KEY, "300").read();
+        for (container, key) in [("main", OomScoreAdjSpec::KEY), ("other", OomScoreAdj::KEY)] {
+            let process = Place::Process { pid: 7, start_ticks: 99 };
+            let wish = wish(-500, process, because(&pod, container));
+            assert_eq!(wish.audit_message(None), format!("update oom_score_adj to -500; annotation {key}"));
+        }
     }
 }
