@@ -254,8 +254,8 @@ impl Applier {
                 let lines = text.lines().filter_map(|line| Line::from_text(line).ok());
                 into.extend(lines.map(|line| Update::schemata(group, &line).because(cause.clone())));
             }
-            (Place::Process { pid, start_ticks }, File::OomScoreAdj) => {
-                let process = Process { pid: *pid, start_ticks: *start_ticks };
+            (Place::Process(place), File::OomScoreAdj) => {
+                let process = Process { pid: place.pid, start_ticks: place.start_ticks };
                 let file = SystemFile::OomScoreAdj(process);
                 into.push(Update::system(file, wish.value.to_string()).because(cause));
             }
@@ -355,7 +355,10 @@ fn subject(place: &Place, names: Names<'_>) -> executor::Subject {
         Place::Dir(dir) => Group(dir.to_string()),
         Place::HostApplication(application) => Group(application.dir.clone()),
         Place::Resctrl(group) => Group(group.to_string()),
-        Place::Process { pid, .. } => Group(format!("process {pid}")),
+        Place::Process(process) => {
+            let uid = &process.pod.uid;
+            pod_subject(names.pod(uid), uid, &process.container)
+        }
         Place::Pod(id) => pod_subject(names.pod(&id.uid), &id.uid, ""),
         Place::Container(id, container) => pod_subject(names.pod(&id.uid), &id.uid, container),
     }

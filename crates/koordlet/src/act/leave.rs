@@ -183,6 +183,17 @@ mod tests {
 
     use super::*;
 
+    fn take_away(root: &Root, is_on: impl Fn(&str) -> bool) -> usize {
+        let leftovers = Leftovers {
+            root,
+            cgroups: &Cgroups::new(root, Version::V2, Driver::Cgroupfs),
+            resctrl: &Resctrl::new(root),
+            terway_dir: &root.var_run.join("terway"),
+            is_host_mode: true,
+        };
+        leftovers.take_away(is_on)
+    }
+
     /// A directory that looks like resctrl is no mount and stays, which shows that it was tried.
     #[test]
     fn the_mount_of_resctrl_is_ours_or_not() {
@@ -208,14 +219,7 @@ mod tests {
                 fs::write(&file, "7ff").unwrap();
             }
             mounted.into_iter().for_each(|mounted| note_mount(&root, mounted));
-            let leftovers = Leftovers {
-                root: &root,
-                cgroups: &Cgroups::new(&root, Version::V2, Driver::Cgroupfs),
-                resctrl: &Resctrl::new(&root),
-                terway_dir: &dir.path().join("terway"),
-                is_host_mode: true,
-            };
-            assert_eq!(leftovers.take_away(|gate| gate == on), usize::from(is_tried), "{what}");
+            assert_eq!(take_away(&root, |gate| gate == on), usize::from(is_tried), "{what}");
             assert_eq!(Trace::ResctrlMount.is_left(&root), is_marked, "{what}");
         }
     }
@@ -227,7 +231,7 @@ mod tests {
         for (gate, file, trace) in [
             ("RdtResctrl", "sys/fs/resctrl/BE/schemata", Some(Trace::ResctrlClasses)),
             ("Resctrl", "sys/fs/resctrl/koordlet-u1/schemata", None),
-            ("TerwayQoS", "terway/pod.json", Some(Trace::TerwayFiles)),
+            ("TerwayQoS", "var/run/terway/pod.json", Some(Trace::TerwayFiles)),
         ] {
             for (is_marked, is_on) in [(true, true), (true, false), (false, false)] {
                 let dir = tempfile::tempdir().unwrap();
@@ -239,14 +243,7 @@ mod tests {
                     trace.leave(&root);
                     trace.leave(&root);
                 }
-                let leftovers = Leftovers {
-                    root: &root,
-                    cgroups: &Cgroups::new(&root, Version::V2, Driver::Cgroupfs),
-                    resctrl: &Resctrl::new(&root),
-                    terway_dir: &dir.path().join("terway"),
-                    is_host_mode: true,
-                };
-                let stay = leftovers.take_away(|name| name == gate && is_on);
+                let stay = take_away(&root, |name| name == gate && is_on);
                 let is_tried = stay > 0 || !file.exists();
                 assert_eq!(is_tried, !is_on && (is_marked || trace.is_none()), "{gate} {is_marked} {is_on}");
                 let is_marked = trace.is_some_and(|trace| trace.is_left(&root));

@@ -23,7 +23,7 @@ use crate::audit::{Answer, Auditor, Event, Query};
 use crate::decide::cpu_suppress::Verdict;
 use crate::decide::sketch::{node, pod};
 use crate::decide::snapshot::Layout;
-use crate::flags::{self, AuditOptions};
+use crate::flags;
 use crate::state::{Hardware, NodeState, PodState};
 use crate::store::{Batch as Samples, Kind, Limits};
 
@@ -108,13 +108,7 @@ impl World {
         let root = Root::host(dir.path());
         let cgroups = Arc::new(Cgroups::new(&root, version, Driver::Cgroupfs));
         let setting = setting(&root, &cgroups, line);
-        let auditor = Auditor::open(&AuditOptions {
-            dir: dir.path().join("audit"),
-            verbose: 3,
-            disk_mib_max: 16,
-            readers_max: 4,
-            events_max: 2048,
-        });
+        let auditor = Auditor::of_test(dir.path());
         let applier = Applier::new(
             &root,
             cgroups,

@@ -23,6 +23,6 @@ pub fn dir_of(place: &Place, driver: Driver) -> Option<Dir> {
             Dir::new(&format!("{base}/{}", application.dir))
         }
         Place::Dir(dir) => Dir::new(dir),
-        Place::Host | Place::Resctrl(_) | Place::Process { .. } => None,
+        Place::Host | Place::Resctrl(_) | Place::Process(_) => None,
     }
 }

@@ -12,8 +12,7 @@ use super::*;
 use crate::audit::{Answer, Query};
 use crate::decide::hooks::cpuset::Because;
 use crate::decide::sketch::pod;
-use crate::decide::wish::Why;
-use crate::flags::AuditOptions;
+use crate::decide::wish::{PodId, ProcessPlace, Why};
 
 struct World {
     dir: tempfile::TempDir,
@@ -28,13 +27,7 @@ impl World {
     fn new(version: Version) -> World {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::host(dir.path());
-        let auditor = Auditor::open(&AuditOptions {
-            dir: dir.path().join("audit"),
-            verbose: 3,
-            disk_mib_max: 16,
-            readers_max: 4,
-            events_max: 2048,
-        });
+        let auditor = Auditor::of_test(dir.path());
         let metrics = KoordletMetrics::new("n1");
         let applier = applier(&root, version, &auditor, &metrics);
         World { dir, root, version, metrics, auditor, applier }
@@ -268,8 +261,9 @@ fn scores_are_given_back_to_their_processes() {
     };
     let scores = |world: &World| [7, 8, 9].map(|pid| world.get(&format!("../../proc/{pid}/oom_score_adj")));
     let score = |pid, start_ticks| {
-        let place = Place::Process { pid, start_ticks };
-        wish(place, File::OomScoreAdj, Value::Number(-500), Cause::RuntimeHook)
+        let pod = PodId { uid: "u".into(), kube_qos: KubeQos::Burstable };
+        let place = ProcessPlace { pid, start_ticks, pod, container: "containerd://c".into() };
+        wish(Place::Process(Box::new(place)), File::OomScoreAdj, Value::Number(-500), Cause::RuntimeHook)
     };
     for pid in [7, 8] {
         process(&world, pid, 100, "900\n");

@@ -88,11 +88,18 @@ pub enum Place {
     Host,
     /// A group of resctrl by name.
     Resctrl(Arc<str>),
-    /// By its id and its start, in ticks since the machine began: ids are used again.
-    Process {
-        pid: u32,
-        start_ticks: u64,
-    },
+    Process(Box<ProcessPlace>),
+}
+
+/// A process of a container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessPlace {
+    pub pid: u32,
+    /// In ticks since the machine began: ids are used again.
+    pub start_ticks: u64,
+    pub pod: PodId,
+    /// As the kubelet reports it.
+    pub container: Arc<str>,
 }
 
 /// The cgroup of an application that runs beside the pods.

@@ -308,7 +308,7 @@ fn path(place: &Place, file: &str) -> String {
         Place::HostApplication(host) => host.dir.clone(),
         Place::Host => "host".to_string(),
         Place::Resctrl(group) => format!("resctrl/{group}"),
-        Place::CgroupRoot | Place::Dir(_) | Place::Process { .. } => panic!("{place:?} is in no recording"),
+        Place::CgroupRoot | Place::Dir(_) | Place::Process(_) => panic!("{place:?} is in no recording"),
     };
     format!("{dir}/{file}")
 }

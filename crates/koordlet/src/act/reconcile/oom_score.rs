@@ -15,7 +15,7 @@ use super::timed;
 use crate::apply::{Change, Report, dir_of};
 use crate::decide::hooks::oom_score;
 use crate::decide::snapshot::{Container, Pod};
-use crate::decide::wish::{Batch, Place};
+use crate::decide::wish::{Batch, ProcessPlace};
 use crate::metrics::Metric;
 
 /// The score of every process of a container that has one. A process whose container has none any more gets back what it
@@ -34,8 +34,7 @@ pub(super) fn turn(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>
             kept.extend(processes.iter().map(|(process, _)| process));
             match score {
                 Ok(Some(score)) if pod.is_active() => {
-                    let because = oom_score::because(pod, &container.name);
-                    report = report.and(give(ground, hands, (score, because), &processes));
+                    report = report.and(give(ground, hands, score, (pod, container), &processes));
                     let labels = [pod.name.as_str(), &pod.namespace, &pod.id.uid, &container.name];
                     setting.metrics.set(Metric::OomScoreAdj, &labels, nearest(score));
                 }
@@ -56,10 +55,11 @@ pub(super) fn turn(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>
 fn give(
     ground: &Ground<'_>,
     hands: &mut Hands<'_>,
-    (score, because): (i64, oom_score::Because),
+    score: i64,
+    (pod, container): (&Pod, &Container),
     processes: &[(Process, u32)],
 ) -> Report {
-    let place = |process: &Process| Place::Process { pid: process.pid, start_ticks: process.start_ticks };
+    let Some(id) = &container.id else { return Report::default() };
     // First: what a child has that is new here, it has from the score that its parent was given before.
     let by_pid: HashMap<u32, Process> =
         processes.iter().map(|(process, _)| (process.pid, *process)).collect();
@@ -68,8 +68,12 @@ fn give(
             hands.applier.inherit(*child, *parent);
         }
     }
-    let wishes = processes.iter().map(|(process, _)| oom_score::wish(score, place(process), because));
-    hands.apply(ground, &Batch::Each(wishes.collect()))
+    let wish = |(process, _): &(Process, u32)| {
+        let Process { pid, start_ticks } = *process;
+        let place = ProcessPlace { pid, start_ticks, pod: pod.id.clone(), container: id.clone() };
+        oom_score::wish(score, pod, &container.name, place)
+    };
+    hands.apply(ground, &Batch::Each(processes.iter().map(wish).collect()))
 }
 
 /// Processes of a container, each with the id of its parent.

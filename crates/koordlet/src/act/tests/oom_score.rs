@@ -37,6 +37,10 @@ fn scores_follow_the_annotation_and_go_back_without_it() {
     world.process(11, 10, 101, "950\n");
     world.turn_with_pods();
     assert_eq!(world.scores(&[10, 11]), ["-500", "-500"]);
+    let (container, message) = &world.records("runtime-hooks")[0];
+    assert_eq!(container, "main");
+    let want = "update oom_score_adj to -500, was 900; process 10, annotation koordinator.sh/oom-score-adj";
+    assert_eq!(message, want);
     // 11 ends and somebody else has its id. 12 is a child of 10 and has its score.
     world.process(11, 1, 300, "7\n");
     world.process(12, 10, 301, "-500\n");

@@ -7,7 +7,7 @@ use koord_api::annotation::node_side::{OomScoreAdj, OomScoreAdjSpec, oom_score_a
 
 use super::number;
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{File, Place, Why, Wish};
+use crate::decide::wish::{File, Place, ProcessPlace, Why, Wish};
 
 /// The score of a container: its own, else the pod's; none when nobody says.
 pub fn score(pod: &Pod, container: &str) -> Result<Option<i64>, String> {
@@ -25,33 +25,27 @@ pub fn score(pod: &Pod, container: &str) -> Result<Option<i64>, String> {
     }
 }
 
-/// Which annotation has the score of a container.
-pub fn because(pod: &Pod, container: &str) -> Because {
-    let own = pod.oom_score_spec.as_ref().ok().and_then(Option::as_ref);
-    if oom_score_adj(None, own, container).is_some() { Because::Container } else { Because::Pod }
-}
-
-/// What a score follows from.
+/// What the score of a process follows from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Because {
-    /// The annotation names the container.
-    Container,
-    Pod,
+pub struct Because {
+    pub pid: u32,
+    /// Whether the annotation names the container; otherwise it is about the whole pod.
+    pub is_containers: bool,
 }
 
 impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = match self {
-            Because::Container => OomScoreAdjSpec::KEY,
-            Because::Pod => OomScoreAdj::KEY,
-        };
-        write!(f, "annotation {key}")
+        let key = if self.is_containers { OomScoreAdjSpec::KEY } else { OomScoreAdj::KEY };
+        write!(f, "process {}, annotation {key}", self.pid)
     }
 }
 
-/// The score for a process of a container, which is a [`Place::Process`].
-pub fn wish(score: i64, process: Place, because: Because) -> Wish {
-    number(process, File::OomScoreAdj, score).because(&Why::OomScore(because))
+/// The score for a process of a container.
+pub fn wish(score: i64, pod: &Pod, container: &str, process: ProcessPlace) -> Wish {
+    let own = pod.oom_score_spec.as_ref().ok().and_then(Option::as_ref);
+    let is_containers = oom_score_adj(None, own, container).is_some();
+    let why = Why::OomScore(Because { pid: process.pid, is_containers });
+    number(Place::Process(Box::new(process)), File::OomScoreAdj, score).because(&why)
 }
 
 #[cfg(test)]
@@ -75,9 +69,10 @@ mod tests {
         assert_eq!(of(main, "x", "main"), Ok(Some(-500)));
         let pod = pod("p").annotated(OomScoreAdjSpec::KEY, main).annotated(OomScoreAdj::KEY, "300").read();
         for (container, key) in [("main", OomScoreAdjSpec::KEY), ("other", OomScoreAdj::KEY)] {
-            let process = Place::Process { pid: 7, start_ticks: 99 };
-            let wish = wish(-500, process, because(&pod, container));
-            assert_eq!(wish.audit_message(None), format!("update oom_score_adj to -500; annotation {key}"));
+            let process =
+                ProcessPlace { pid: 7, start_ticks: 99, pod: pod.id.clone(), container: "c".into() };
+            let told = wish(-500, &pod, container, process).audit_message(None);
+            assert_eq!(told, format!("update oom_score_adj to -500; process 7, annotation {key}"));
         }
     }
 }
