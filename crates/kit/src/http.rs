@@ -1,11 +1,12 @@
 //! The server every process has: health, metrics, and room for a component's own pages.
 //!
 //! [`Health`] holds the named checks behind `/healthz`, `/livez` and `/readyz`; [`Router`] adds `/metrics` and a
-//! component's handlers; [`serve`] runs it on a listener, plain or over TLS, until asked to stop, and lets requests
+//! component's handlers; [`Listen`] says where; [`serve`] runs it on a listener, plain or over TLS, until asked to stop, and lets requests
 //! in flight finish. Bytes on the wire are hyper's business, so there is no web framework here.
 
 mod client_cert;
 pub mod health;
+mod listen;
 mod tls;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use client_cert::{CertificateUser, ClientCa, ClientCaError, PeerCertificates};
 pub use health::{Check, Health};
+pub use listen::{BadAddress, Listen};
 pub use tls::{TlsError, TlsFiles};
 
 use crate::metrics::{Format, Metrics};

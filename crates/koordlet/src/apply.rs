@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use koord_linux::cgroup::Cgroups;
-use koord_linux::executor::{self, Attempt, Caching, Executor, Outcome, Target, Update};
+use koord_linux::executor::{self, Attempt, Caching, Executor, Outcome, Target, Update, Words};
+use koord_linux::process::Process;
 use koord_linux::resctrl::{Line, Resctrl};
 use koord_linux::resource::Resource;
 use koord_linux::root::Root;
@@ -26,7 +27,7 @@ use koord_linux::system::SystemFile;
 
 use crate::audit::{Auditor, Subject};
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{Batch, Cause, File, Place, Value, Wish};
+use crate::decide::wish::{Batch, Before, Cause, File, Place, Value, Wish};
 use crate::metrics::{KoordletMetrics, Metric};
 
 /// Faults that are remembered so as to be told once; more are told again.
@@ -38,6 +39,7 @@ pub struct Applier {
     cgroups: Arc<Cgroups>,
     resctrl: Resctrl,
     auditor: Auditor,
+    metrics: KoordletMetrics,
     undo: Arc<Mutex<Undo>>,
     /// What failed when it was last tried.
     faults: HashSet<Target>,
@@ -95,8 +97,8 @@ impl Applier {
         undo: Undo,
     ) -> Applier {
         let undo = Arc::new(Mutex::new(undo));
-        let (log, ledger) = (auditor.clone(), undo.clone());
-        let audit = Box::new(move |attempt: &Attempt<'_>| tell(attempt, &log, &metrics, &ledger));
+        let (log, counts, ledger) = (auditor.clone(), metrics.clone(), undo.clone());
+        let audit = Box::new(move |attempt: &Attempt<'_>| tell(attempt, &log, &counts, &ledger));
         let notebook = undo.clone();
         let notes = Box::new(move |update: &Update, before: &str| {
             if let Some(cause) = &update.cause {
@@ -108,6 +110,7 @@ impl Applier {
             cgroups,
             resctrl: Resctrl::new(root),
             auditor,
+            metrics,
             undo,
             faults: HashSet::new(),
             known_until: None,
@@ -251,8 +254,9 @@ impl Applier {
                 let lines = text.lines().filter_map(|line| Line::from_text(line).ok());
                 into.extend(lines.map(|line| Update::schemata(group, &line).because(cause.clone())));
             }
-            (Place::Process(pid), File::OomScoreAdj) => {
-                let file = SystemFile::OomScoreAdj { pid: *pid };
+            (Place::Process(place), File::OomScoreAdj) => {
+                let process = Process { pid: place.pid, start_ticks: place.start_ticks };
+                let file = SystemFile::OomScoreAdj(process);
                 into.push(Update::system(file, wish.value.to_string()).because(cause));
             }
             (Place::Host, file) => {
@@ -270,10 +274,9 @@ impl Applier {
     }
 
     fn cause(&self, wish: &Wish, names: Names<'_>) -> executor::Cause {
-        // Words are for the log only.
-        let message =
-            if self.auditor.is_kept(level(wish.cause)) { wish.audit_message() } else { String::new() };
-        executor::Cause { reason: wish.cause.reason(), subject: subject(&wish.place, names), message }
+        let is_told = self.auditor.is_kept(level(wish.cause));
+        let words = is_told.then(|| Arc::new(wish.clone()) as Arc<dyn Words>);
+        executor::Cause { reason: wish.cause.reason(), subject: subject(&wish.place, names), words }
     }
 
     /// Threads into a group of resctrl, each on its own. Never remembered, for ids are used again.
@@ -282,12 +285,14 @@ impl Applier {
         match self.resctrl.add_tasks(group, ids) {
             Ok(0) => Report::default(),
             Ok(written) => {
-                let message = format!("add {written} tasks to resctrl group {group}");
+                let message = format!("add {written} tasks to resctrl group {group}{}", wish.why);
                 self.auditor.record(level(wish.cause), Subject::Group(group), wish.cause.reason(), message);
+                self.metrics.count(Metric::NodeChange, &["resctrl-tasks", "success"]);
                 Report { written, failed: 0 }
             }
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, %group, "threads cannot be moved");
+                self.metrics.count(Metric::NodeChange, &["resctrl-tasks", "failed"]);
                 Report { written: 0, failed: usize::from(!error.is_ignorable()) }
             }
         }
@@ -306,6 +311,11 @@ impl Applier {
         let done = keys.into_iter().zip(&outcomes).filter(|(_, outcome)| is_done(outcome));
         lock(&self.undo).forget(done.map(|(key, _)| key));
         report
+    }
+
+    /// Says that a process has what it has from another. If that has it from us, both are given back the same.
+    pub fn inherit(&mut self, child: Process, parent: Process) {
+        lock(&self.undo).inherit(child, parent);
     }
 
     /// Drops what is no longer there from the memory of changes and faults. To be called every few minutes.
@@ -345,7 +355,10 @@ fn subject(place: &Place, names: Names<'_>) -> executor::Subject {
         Place::Dir(dir) => Group(dir.to_string()),
         Place::HostApplication(application) => Group(application.dir.clone()),
         Place::Resctrl(group) => Group(group.to_string()),
-        Place::Process(pid) => Group(format!("process {pid}")),
+        Place::Process(process) => {
+            let uid = &process.pod.uid;
+            pod_subject(names.pod(uid), uid, &process.container)
+        }
         Place::Pod(id) => pod_subject(names.pod(&id.uid), &id.uid, ""),
         Place::Container(id, container) => pod_subject(names.pod(&id.uid), &id.uid, container),
     }
@@ -377,10 +390,8 @@ fn tell(attempt: &Attempt<'_>, auditor: &Auditor, metrics: &KoordletMetrics, und
     let Some(cause) = &attempt.update.cause else { return };
     lock(undo).written(attempt.update);
     let level = if cause.reason == Cause::CpuSuppress.reason() { 1 } else { 3 };
-    if !auditor.is_kept(level) {
-        return;
-    }
-    let message = told(&cause.message, attempt.before);
+    let Some(words) = &cause.words else { return };
+    let message = words.say(attempt.before);
     match &cause.subject {
         executor::Subject::Node => auditor.record(level, Subject::Node, cause.reason, message),
         executor::Subject::Group(name) => auditor.record(level, Subject::Group(name), cause.reason, message),
@@ -390,12 +401,14 @@ fn tell(attempt: &Attempt<'_>, auditor: &Auditor, metrics: &KoordletMetrics, und
     }
 }
 
-/// What a record says: what was done, why, and what the file held before, where that is one value.
-fn told(message: &str, before: &str) -> String {
-    match before.trim() {
-        _ if before == executor::INHERITED => format!("{message}, was its parent's"),
-        before if before.is_empty() || before.contains('\n') => message.to_owned(),
-        before => format!("{message}, was {before}"),
+impl Words for Wish {
+    fn say(&self, before: &str) -> String {
+        let before = match before.trim() {
+            _ if before == executor::INHERITED => Some(Before::Parents),
+            before if before.is_empty() || before.contains('\n') => None,
+            before => Some(Before::Value(before)),
+        };
+        self.audit_message(before)
     }
 }
 

@@ -87,6 +87,12 @@ impl Auditor {
         }
     }
 
+    /// Keeps everything, in a folder of a test.
+    #[cfg(test)]
+    pub(crate) fn of_test(dir: &std::path::Path) -> Auditor {
+        Auditor::open(&tests::options(&dir.join("audit")))
+    }
+
     /// Nobody listens.
     pub fn off() -> Auditor {
         Auditor::default()

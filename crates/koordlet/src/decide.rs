@@ -7,6 +7,7 @@
 // What goes in and what comes out.
 pub mod convert;
 pub mod snapshot;
+pub mod why;
 pub mod wish;
 
 // Strategies that follow the load, once a second.

@@ -2,13 +2,13 @@
 //!
 //! [`parse`] gives typed [`Options`]. A new flag is a row in a table and a field.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use koord_api::duration::GoDuration;
 use koord_api::gate::{Component, GateError, Gates};
 use koord_kit::flags::{self, FEATURE_GATES, Flag, FlagErrors, LOG_FLAGS, Values, log_options};
+use koord_kit::http::Listen;
 use koord_kit::log::{LogError, LogOptions};
 use koord_linux::root::Root;
 
@@ -28,7 +28,7 @@ const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalIP", "ExternalIP", "Inter
 /// A checked command line, with what the environment says.
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub addr: SocketAddr,
+    pub addr: Listen,
     /// Give back what an earlier run changed, and end.
     pub clean_up: bool,
     pub node_name: String,
@@ -337,19 +337,11 @@ impl Reader<'_> {
         self.wrong.push(format!("flag --{name}: {value:?} is not accepted, expected {wanted}"));
     }
 
-    /// `:9316` or `127.0.0.1:9316`.
-    fn address(&mut self, name: &str) -> SocketAddr {
+    fn address(&mut self, name: &str) -> Listen {
         let text = self.values.text(name);
-        let address = match text.strip_prefix(':').or_else(|| text.strip_prefix("localhost:")) {
-            None => text.parse().ok(),
-            Some(port) => {
-                let ip = if text.starts_with(':') { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
-                port.parse().ok().map(|port: u16| SocketAddr::from((ip, port)))
-            }
-        };
-        address.unwrap_or_else(|| {
-            self.refuse(name, text, "an address such as :9316 or 127.0.0.1:9316");
-            SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
+        text.parse().unwrap_or_else(|_| {
+            self.refuse(name, text, "an address such as :9316, 127.0.0.1:9316 or [::1]:9316");
+            Listen::Everywhere { port: 0 }
         })
     }
 

@@ -197,13 +197,13 @@ fn lay_over(resources: &mut Option<LinuxContainerResources>, values: &Values) {
         return;
     }
     let resources = resources.get_or_insert_default();
-    for (field, value) in [
+    for (field, wanted) in [
         (&mut resources.cpu_shares, shares),
         (&mut resources.cpu_quota, quota),
         (&mut resources.memory_limit_in_bytes, memory),
     ] {
-        if let Some(value) = value {
-            *field = *value;
+        if let Some(wanted) = wanted {
+            *field = wanted.value;
         }
     }
     if let Some(cpus) = cpus {

@@ -5,6 +5,7 @@
 //! [`News`] tells a reader which parts are new since it last looked: that is what callbacks are here, and a reader that
 //! was busy sees the newest state once. Spec: koordlet-observe 3.
 
+mod node_faults;
 mod snapshot;
 
 pub mod kubelet;

@@ -5,6 +5,7 @@
 //! Spec: koordlet-enforce 3.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -65,14 +66,29 @@ pub struct Update {
 }
 
 /// Why something is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Cause {
     /// What the audit log calls it: `AdjustBEByNodeCPUUsage`.
     pub reason: &'static str,
     pub subject: Subject,
-    /// What is written, and the numbers that led to it.
-    pub message: String,
+    /// None when nobody wants to hear it.
+    pub words: Option<Arc<dyn Words>>,
 }
+
+/// Says what is written, and the numbers that led to it. Asked only when it was, for most values are there already.
+pub trait Words: fmt::Debug + Send + Sync {
+    /// `before` is what the file held; see [`Attempt::before`].
+    fn say(&self, before: &str) -> String;
+}
+
+/// The same write for other numbers is the same.
+impl PartialEq for Cause {
+    fn eq(&self, other: &Cause) -> bool {
+        (self.reason, &self.subject) == (other.reason, &other.subject)
+    }
+}
+
+impl Eq for Cause {}
 
 /// Whom a write is about, by the names that people know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,6 +266,7 @@ impl Executor {
             Target::Cgroup { resource, dir } => self.prepare_cgroup(update, *resource, dir),
             Target::System(file) => {
                 file.validate(&update.value).map_err(|source| invalid(file.name(), source))?;
+                file.require(&self.root)?;
                 let path = file.path(&self.root);
                 let current = text::read(&path)?.trim_matches('\n').to_owned();
                 let held = if *file == SystemFile::SchedFeatures { Held::Words } else { Held::Text };
@@ -337,8 +354,15 @@ impl Executor {
         let start = Instant::now();
         // Truncation matters only where a plain file stands in for the kernel's; nothing is ever created.
         let opened = OpenOptions::new().write(true).truncate(true).open(path);
-        let result = opened.and_then(|mut file| file.write_all(value.as_bytes()));
-        let result = result.map_err(|source| Error::write(path, value, source));
+        let opened = opened.map_err(|source| Error::write(path, value, source));
+        // An open file is its process' own: asked afterwards, no other can come in between.
+        let opened = opened.and_then(|file| match update.target {
+            Target::System(system) => system.require(&self.root).map(|()| file),
+            _ => Ok(file),
+        });
+        let result = opened.and_then(|mut file| {
+            file.write_all(value.as_bytes()).map_err(|source| Error::write(path, value, source))
+        });
         let error = result.as_ref().err();
         (self.audit)(&Attempt { update, path, before, value, took: start.elapsed(), error });
         result

@@ -6,12 +6,29 @@ use crate::error::{Error, Malformed};
 use crate::root::Root;
 use crate::text;
 
+/// A process that no other is taken for: ids are used again, but never with the same start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Process {
+    pub pid: u32,
+    /// When it began, in the kernel's ticks since the machine did.
+    pub start_ticks: u64,
+}
+
+impl Process {
+    /// Whether it runs, and nobody else has its id.
+    pub fn is_there(self, root: &Root) -> bool {
+        ProcessStat::read(root, self.pid).is_ok_and(|stat| stat.start_ticks == self.start_ticks)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
     pub command: String,
     pub state: char,
     pub parent: u32,
     pub group: u32,
+    /// See [`Process`].
+    pub start_ticks: u64,
 }
 
 impl ProcessStat {
@@ -25,7 +42,9 @@ impl ProcessStat {
         let state = words.next().and_then(|word| word.chars().next()).ok_or_else(fault)?;
         let parent = words.next().and_then(|word| word.parse().ok()).ok_or_else(fault)?;
         let group = words.next().and_then(|word| word.parse().ok()).ok_or_else(fault)?;
-        Ok(ProcessStat { command: command.to_owned(), state, parent, group })
+        // The 22nd word of all, counted with the id and the command.
+        let start_ticks = words.nth(16).and_then(|word| word.parse().ok()).ok_or_else(fault)?;
+        Ok(ProcessStat { command: command.to_owned(), state, parent, group, start_ticks })
     }
 
     pub fn read(root: &Root, pid: u32) -> Result<ProcessStat, Error> {
@@ -50,13 +69,19 @@ mod tests {
 
     #[test]
     fn commands_may_hold_anything() {
-        for (text, command, parent) in
-            [("7 (sleep) S 1 7 7 0", "sleep", 1), ("8 (a) b (c)) R 2 8 8", "a) b (c)", 2)]
-        {
-            let stat = ProcessStat::parse(text).unwrap();
-            assert_eq!((stat.command.as_str(), stat.parent), (command, parent), "{text}");
+        let rest = "7 0 -1 4194560 95 0 0 0 1 2 3 4 20 0 1 0 5551 2969600 0";
+        for (text, command, parent) in [
+            (format!("7 (sleep) S 1 7 {rest}"), "sleep", 1),
+            (format!("8 (a) b (c)) R 2 8 {rest}"), "a) b (c)", 2),
+        ] {
+            let stat = ProcessStat::parse(&text).unwrap();
+            assert_eq!(
+                (stat.command.as_str(), stat.parent, stat.start_ticks),
+                (command, parent, 5551),
+                "{text}"
+            );
         }
-        for text in ["", "7 sleep S 1", "7 (sleep)", "7 (sleep) S x 7"] {
+        for text in ["", "7 sleep S 1", "7 (sleep)", "7 (sleep) S x 7", "7 (sleep) S 1 7 7 0"] {
             assert!(ProcessStat::parse(text).is_err(), "{text}");
         }
     }
@@ -65,7 +90,13 @@ mod tests {
     fn this_process_is_found() {
         let root = Root::host("/");
         let own = std::process::id();
-        assert!(ProcessStat::read(&root, own).unwrap().parent > 0);
+        let stat = ProcessStat::read(&root, own).unwrap();
+        assert!(stat.parent > 0);
+        for (pid, start_ticks, is_there) in
+            [(own, stat.start_ticks, true), (own, stat.start_ticks + 1, false), (u32::MAX, 0, false)]
+        {
+            assert_eq!(Process { pid, start_ticks }.is_there(&root), is_there, "{pid} {start_ticks}");
+        }
         assert!(!command_line(&root, own).unwrap().is_empty());
         assert!(matches!(command_line(&root, u32::MAX), Err(Error::Missing { .. })));
     }

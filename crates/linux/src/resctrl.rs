@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::error::{Error, Malformed};
 use crate::root::Root;
@@ -22,6 +22,14 @@ mod schemata;
 #[derive(Clone, Debug)]
 pub struct Resctrl {
     dir: PathBuf,
+}
+
+/// Since when the file system is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mounted {
+    Before,
+    /// It is the caller's to take away.
+    Now,
 }
 
 /// What one group uses of one cache. Parts that the hardware could not tell are None.
@@ -47,17 +55,26 @@ impl Resctrl {
     }
 
     /// Mounts the file system where it is missing.
-    pub fn ensure_mounted(&self) -> Result<(), Error> {
+    pub fn ensure_mounted(&self) -> Result<Mounted, Error> {
         if self.is_usable() {
-            return Ok(());
+            return Ok(Mounted::Before);
         }
         let failed = |source: io::Error| Error::write(&self.dir, "resctrl", source);
         mount("resctrl", &self.dir, "resctrl", MountFlags::RELATIME, None::<&CStr>)
             .map_err(|errno| failed(errno.into()))?;
         if self.is_usable() {
-            return Ok(());
+            return Ok(Mounted::Now);
         }
+        // Of no use to anybody. Where it stays, the next try says that it is there already.
+        let _ = self.unmount();
         Err(Error::Unsupported { name: "resctrl" })
+    }
+
+    /// Takes the mount away; every thread is of the one class again that the machine began with. An error while somebody
+    /// has a file of it open.
+    pub fn unmount(&self) -> Result<(), Error> {
+        unmount(&self.dir, UnmountFlags::NOFOLLOW)
+            .map_err(|errno| Error::write(&self.dir, "no mount", errno.into()))
     }
 
     /// Of a group, or of the whole node for "".
@@ -96,13 +113,15 @@ impl Resctrl {
 
     /// Names of the groups, in order.
     pub fn groups(&self) -> Result<Vec<String>, Error> {
-        let entries = fs::read_dir(&self.dir).map_err(|source| Error::read(&self.dir, source))?;
-        let is_group = |entry: &fs::DirEntry| entry.path().join("schemata").exists();
-        let names =
-            entries.flatten().filter(is_group).filter_map(|entry| entry.file_name().into_string().ok());
-        let mut names: Vec<String> = names.collect();
-        names.sort_unstable();
-        Ok(names)
+        names_with(&self.dir, "schemata")
+    }
+
+    /// Names of the groups that only count, and belong to no other group, in order. None where the hardware has no counters.
+    pub fn counting_groups(&self) -> Result<Vec<String>, Error> {
+        match names_with(&self.dir.join("mon_groups"), "tasks") {
+            Err(Error::Missing { .. }) => Ok(Vec::new()),
+            names => names,
+        }
     }
 
     /// Threads of a group.
@@ -139,6 +158,16 @@ impl Resctrl {
     fn group(&self, group: &str) -> PathBuf {
         if group.is_empty() { self.dir.clone() } else { self.dir.join(group) }
     }
+}
+
+/// Names of the directories that have a certain file, in order.
+fn names_with(dir: &Path, file: &str) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(dir).map_err(|source| Error::read(dir, source))?;
+    let has_file = |entry: &fs::DirEntry| entry.path().join(file).exists();
+    let names = entries.flatten().filter(has_file).filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// `mon_L3_01`

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::error::Malformed;
+use crate::error::{Error, Malformed};
+use crate::process::Process;
 use crate::root::Root;
 
 /// A file of the whole node, or of one process.
@@ -17,7 +18,7 @@ pub enum SystemFile {
     SchedIdleSaverWmark,
     SchedCore,
     SchedFeatures,
-    OomScoreAdj { pid: u32 },
+    OomScoreAdj(Process),
 }
 
 impl SystemFile {
@@ -43,13 +44,23 @@ impl SystemFile {
             SystemFile::SchedIdleSaverWmark => "sched_idle_saver_wmark",
             SystemFile::SchedCore => "sched_core",
             SystemFile::SchedFeatures => "sched_features",
-            SystemFile::OomScoreAdj { .. } => "oom_score_adj",
+            SystemFile::OomScoreAdj(_) => "oom_score_adj",
         }
     }
 
     /// A file of the whole node by its name.
     pub fn from_name(name: &str) -> Option<SystemFile> {
         SystemFile::OF_NODE.into_iter().find(|file| file.name() == name)
+    }
+
+    /// Error when it belonged to a process that has ended, though another may have its id now.
+    pub(crate) fn require(self, root: &Root) -> Result<(), Error> {
+        match self {
+            SystemFile::OomScoreAdj(process) if !process.is_there(root) => {
+                Err(Error::Missing { path: self.path(root) })
+            }
+            _ => Ok(()),
+        }
     }
 
     pub fn path(self, root: &Root) -> PathBuf {
@@ -63,7 +74,7 @@ impl SystemFile {
             | SystemFile::SchedIdleSaverWmark
             | SystemFile::SchedCore => root.proc.join("sys/kernel").join(self.name()),
             SystemFile::SchedFeatures => root.sys.join("kernel/debug/sched_features"),
-            SystemFile::OomScoreAdj { pid } => crate::process::dir(root, pid).join("oom_score_adj"),
+            SystemFile::OomScoreAdj(process) => crate::process::dir(root, process.pid).join("oom_score_adj"),
         }
     }
 
@@ -76,7 +87,7 @@ impl SystemFile {
             | SystemFile::PagecacheLimitEnabled
             | SystemFile::SchedGroupIdentityEnabled
             | SystemFile::SchedCore => (0, 1),
-            SystemFile::OomScoreAdj { .. } => (-1000, 1000),
+            SystemFile::OomScoreAdj(_) => (-1000, 1000),
             SystemFile::SchedIdleSaverWmark | SystemFile::SchedFeatures => return Ok(()),
         };
         crate::resource::in_range(value, min, max)
@@ -117,7 +128,7 @@ mod tests {
             (PagecacheLimitEnabled, "/sys/kernel/mm/pagecache_limit/enabled", "0", "-1"),
             (SchedGroupIdentityEnabled, "/proc/sys/kernel/sched_group_identity_enabled", "1", "x"),
             (SchedCore, "/proc/sys/kernel/sched_core", "1", ""),
-            (OomScoreAdj { pid: 7 }, "/proc/7/oom_score_adj", "-1000", "1001"),
+            (OomScoreAdj(Process { pid: 7, start_ticks: 1 }), "/proc/7/oom_score_adj", "-1000", "1001"),
         ] {
             assert_eq!(file.path(&root).to_str(), Some(path));
             assert_eq!(file.validate(good), Ok(()), "{path}");

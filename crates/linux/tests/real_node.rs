@@ -1,15 +1,21 @@
-//! Topology and cookies of this machine, whatever it is; `e2e/tests/kernel` runs them where it knows the answers.
+//! Topology, cookies and OOM scores of this machine, whatever it is; `e2e/tests/kernel` runs them where it knows the answers.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use koord_api::cpuset::CpuSet;
+use koord_linux::cgroup::{Cgroups, Driver, Version};
 use koord_linux::core_sched::{self, Scope};
 use koord_linux::cpu_info::CpuInfo;
+use koord_linux::executor::{Caching, Executor, Outcome, Update};
+use koord_linux::process::{Process, ProcessStat};
 use koord_linux::root::Root;
+use koord_linux::system::SystemFile;
 use koord_linux::topology::{Cpu, cpus, numa_nodes};
 
 /// What is told about the machine: `cpus=4 cores=2 sockets=2 nodes=2`.
@@ -80,4 +86,24 @@ fn cookies_keep_processes_apart() {
     assert_ne!(cookie(first), cookie(third));
     core_sched::clear(&[first, second, third], Scope::Process).unwrap().into_iter().for_each(Result::unwrap);
     assert_eq!([first, second, third].map(cookie), [0; 3]);
+}
+
+/// A score reaches its process, and nobody who has the id of another.
+#[test]
+fn scores_are_of_one_process() {
+    let mut shells = Shells(Vec::new());
+    let pid = shells.spawn();
+    let root = Root::host("/");
+    let cgroups = Arc::new(Cgroups::new(&root, Version::V2, Driver::Systemd));
+    let mut executor = Executor::new(root.clone(), cgroups, Duration::ZERO, Box::new(|_| {}));
+    let held = || fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().to_owned();
+    let start_ticks = ProcessStat::read(&root, pid).unwrap().start_ticks;
+    let mut score = |start_ticks: u64, value: &str| {
+        let file = SystemFile::OomScoreAdj(Process { pid, start_ticks });
+        executor.update(Instant::now(), Caching::Look, &Update::system(file, value))
+    };
+    assert!(matches!(score(start_ticks, "998"), Outcome::Written));
+    assert_eq!(held(), "998");
+    assert!(matches!(score(start_ticks + 1, "999"), Outcome::Ignored(_)), "it began at another time");
+    assert_eq!(held(), "998");
 }

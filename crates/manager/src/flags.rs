@@ -2,12 +2,12 @@
 //!
 //! [`parse`] gives typed [`Options`]. A new flag is a row in a table and a field.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use koord_api::duration::GoDuration;
 use koord_api::gate::{Component, GateError, Gates, parse_bool};
 use koord_kit::flags::{self, Chosen, FEATURE_GATES, Flag, FlagErrors, LOG_FLAGS, Values, log_options};
+use koord_kit::http::Listen;
 use koord_kit::log::{LogError, LogOptions};
 
 use crate::webhook::settings::Settings;
@@ -27,9 +27,9 @@ const SYNC_PERIOD_DEFAULT: Duration = Duration::from_secs(10 * 60 * 60);
 pub struct Options {
     pub kubeconfig: String,
     /// None is nowhere.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Listen>,
     /// None is nowhere.
-    pub health: Option<SocketAddr>,
+    pub health: Option<Listen>,
     /// None when every replica acts.
     pub election: Option<Election>,
     /// Of kinds that have namespaces only those in this one are read; none is all.
@@ -219,21 +219,15 @@ impl Reader<'_> {
         self.wrong.push(format!("flag --{name}: {value:?} is not accepted, expected {wanted}"));
     }
 
-    /// `:8080`, `127.0.0.1:8080`, or `0` for nowhere.
-    fn address(&mut self, name: &str) -> Option<SocketAddr> {
+    /// A place, or `0` for nowhere.
+    fn address(&mut self, name: &str) -> Option<Listen> {
         let text = self.values.text(name);
         if matches!(text, "" | "0") {
             return None;
         }
-        let address = match text.strip_prefix(':').or_else(|| text.strip_prefix("localhost:")) {
-            None => text.parse().ok(),
-            Some(port) => {
-                let ip = if text.starts_with(':') { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
-                port.parse().ok().map(|port: u16| SocketAddr::from((ip, port)))
-            }
-        };
+        let address = text.parse().ok();
         if address.is_none() {
-            self.refuse(name, text, "an address such as :8080 or 127.0.0.1:8080, or 0 for none");
+            self.refuse(name, text, "an address such as :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none");
         }
         address
     }

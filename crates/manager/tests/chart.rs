@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use koord_api::gate::{Component, Gates};
+use koord_kit::http::Listen;
 use koord_manager::flags::{self, Request};
 use koord_manager::webhook::paths::{ENTRIES, Entry, Side, installed};
 use koord_manager::webhook::settings::Settings;
@@ -134,7 +135,8 @@ fn the_manager_takes_the_flags_it_is_given() {
         arguments.lines().map(|line| filled(line).trim_start().trim_start_matches("- ").to_owned()).collect();
     let Request::Run(options) = flags::parse(words.clone(), |_| None).unwrap() else { panic!("{words:?}") };
     assert_eq!(options.warnings, Vec::<String>::new(), "{words:?}");
-    assert_eq!((options.metrics.unwrap().port(), options.health.unwrap().port()), (8080, 8000));
+    let ports = [8080, 8000].map(|port| Some(Listen::Everywhere { port }));
+    assert_eq!([options.metrics, options.health], ports);
     assert_eq!(options.config_namespace, "koordinator-system");
     assert_eq!(options.election.unwrap().namespace.as_deref(), Some("koordinator-system"));
     let settings = Settings::new(|_| None).unwrap();

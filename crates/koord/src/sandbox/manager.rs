@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use koord_kit::http::Listen;
 use koord_manager::flags::{self, Request};
 use koord_manager::run::{self, Running, Setup};
 use koord_manager::webhook::paths::{self, Side};
@@ -58,7 +59,7 @@ impl Manager {
         let Request::Run(mut options) = flags::parse(FLAGS, variable)? else {
             bail!("the manager's flags are not those that start it")
         };
-        options.metrics = Some(([127, 0, 0, 1], 0).into());
+        options.metrics = Some(Listen::At(([127, 0, 0, 1], 0).into()));
         options.health = None;
         options.webhook.cert_dir.clone_from(&certificates);
         let cluster = cluster(kubeconfig).await?;

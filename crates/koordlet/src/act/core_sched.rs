@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::{fs, io};
 
+use koord_api::qos::Qos;
 use koord_linux::cgroup::{Cgroups, Dir, ids};
 use koord_linux::core_sched::{self, Scope};
 use koord_linux::resource::Resource;
@@ -14,10 +15,11 @@ use super::leave::Trace;
 use super::reconcile::{kernel_switches, sandboxes};
 use super::{Ground, Hands, Setting, Strategy};
 use crate::apply::dir_of;
+use crate::audit::Subject;
 use crate::decide::hooks::core_sched::cookies::{Ledger, Observed, Outcome, Step};
 use crate::decide::hooks::core_sched::{Kernel, Rule, Want, kernel_wishes};
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{Batch, Place};
+use crate::decide::wish::{Batch, Cause, Place};
 use crate::metrics::Metric;
 use crate::state::News;
 
@@ -117,7 +119,7 @@ impl Strategy for CoreSched {
             self.adopt(ground, &units);
         }
         for unit in &units {
-            self.settle(setting, ground, unit);
+            self.settle(setting, ground, hands, &rule, unit);
         }
         self.ledger.sweep(ground.uptime);
         self.was_on = rule.is_on();
@@ -139,7 +141,14 @@ impl CoreSched {
         }
     }
 
-    fn settle(&mut self, setting: &Setting, ground: &Ground<'_>, unit: &Unit<'_>) {
+    fn settle(
+        &mut self,
+        setting: &Setting,
+        ground: &Ground<'_>,
+        hands: &Hands<'_>,
+        rule: &Rule,
+        unit: &Unit<'_>,
+    ) {
         let siblings = self.ledger.siblings(&unit.want);
         let known = self.read(unit.pids.iter().copied().chain(siblings));
         let seen = Observed { pids: &unit.pids, cookies: &known };
@@ -148,16 +157,7 @@ impl CoreSched {
             Trace::Cookies.leave(&setting.root);
         }
         let outcome = self.take(&step);
-        let group = match &step {
-            Step::Create { group, .. } | Step::Assign { group, .. } => Some(group.as_str()),
-            _ => None,
-        };
-        if let Some(group) = group {
-            let is_good = outcome.failed.is_empty()
-                && !(outcome.cookie.is_none() && matches!(step, Step::Create { .. }));
-            let status = if is_good { "success" } else { "failed" };
-            setting.metrics.count(Metric::CoreSchedManageStatus, &[group, status]);
-        }
+        record(setting, hands, rule, unit, &step, &outcome);
         self.ledger.done(ground.uptime, &unit.key(), &step, seen, &outcome);
         if let Want::Group(group) = &unit.want
             && let Some(entry) = self.ledger.get(group)
@@ -169,6 +169,39 @@ impl CoreSched {
             setting.metrics.set(Metric::CoreSchedCookie, &labels, 1.0);
         }
     }
+}
+
+/// What a step leaves behind: a record and metrics.
+fn record(
+    setting: &Setting,
+    hands: &Hands<'_>,
+    rule: &Rule,
+    unit: &Unit<'_>,
+    step: &Step,
+    outcome: &Outcome,
+) {
+    let (what, count) = match step {
+        Step::Nothing | Step::Refresh { .. } => return,
+        Step::Create { group, others, .. } => (format!("create cookie of group {group:?}"), others.len() + 1),
+        Step::Assign { group, pids, .. } => (format!("assign cookie of group {group:?}"), pids.len()),
+        Step::Clear { pids } => ("clear cookie".to_owned(), pids.len()),
+    };
+    let is_made = !matches!(step, Step::Create { .. }) || outcome.cookie.is_some();
+    let is_good = is_made && outcome.failed.is_empty();
+    let status = if is_good { "success" } else { "failed" };
+    setting.metrics.count(Metric::NodeChange, &["core-sched-cookie", status]);
+    if let Step::Create { group, .. } | Step::Assign { group, .. } = step {
+        setting.metrics.count(Metric::CoreSchedManageStatus, &[group, status]);
+    }
+    if !is_good {
+        return;
+    }
+    let pod = unit.pod;
+    let qos = pod.qos.map_or("none", Qos::as_str);
+    let class = rule.of_pod(pod);
+    let message = format!("{what} for {count} processes; QoS {qos}, {class}");
+    let subject = Subject::Pod { namespace: &pod.namespace, name: &pod.name, container: unit.name };
+    hands.applier.auditor().record(3, subject, Cause::RuntimeHook.reason(), message);
 }
 
 /// What the kernel has of core scheduling; none when it has nothing.

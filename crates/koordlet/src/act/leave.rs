@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use koord_linux::cgroup::Cgroups;
 use koord_linux::idle_pages::Kidled;
-use koord_linux::resctrl::Resctrl;
+use koord_linux::resctrl::{Mounted, Resctrl};
 use koord_linux::root::Root;
 
 use super::{core_sched, host_programs, tc, terway};
@@ -21,6 +21,7 @@ use crate::decide::resctrl::GROUPS;
 pub(super) enum Trace {
     Cookies,
     ResctrlClasses,
+    ResctrlMount,
     TerwayFiles,
 }
 
@@ -29,6 +30,7 @@ impl Trace {
         let name = match self {
             Trace::Cookies => "gave-cookies",
             Trace::ResctrlClasses => "made-resctrl-classes",
+            Trace::ResctrlMount => "mounted-resctrl",
             Trace::TerwayFiles => "wrote-terway-files",
         };
         root.var_run.join("koordlet").join(name)
@@ -89,6 +91,9 @@ impl Leftovers<'_> {
             // Their names say whose they are.
             stay += self.remove_groups(|name| name.starts_with(GROUP_PREFIX));
         }
+        if !is_on("RdtResctrl") && !is_on("Resctrl") {
+            stay += self.unmount_resctrl();
+        }
         if !is_on("TerwayQoS") {
             self.of(
                 Trace::TerwayFiles,
@@ -117,6 +122,30 @@ impl Leftovers<'_> {
         }
     }
 
+    /// Takes our mount away, unless somebody else has come to use it. Then the mark stays for the day when nobody does.
+    fn unmount_resctrl(&self) -> usize {
+        let trace = Trace::ResctrlMount;
+        if !trace.is_left(self.root) {
+            return 0;
+        }
+        let mut groups = self.resctrl.groups().unwrap_or_default();
+        groups.extend(self.resctrl.counting_groups().unwrap_or_default());
+        if !groups.is_empty() {
+            tracing::info!(?groups, "resctrl stays mounted, for there are groups in it");
+            return 0;
+        }
+        // It may have ended with the mount namespace of an earlier run, or somebody took it away.
+        let gone = if self.resctrl.is_usable() { self.resctrl.unmount() } else { Ok(()) };
+        match gone {
+            Ok(()) => trace.forget(self.root),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "resctrl stays mounted");
+                return 1;
+            }
+        }
+        0
+    }
+
     fn remove_groups(&self, is_ours: impl Fn(&str) -> bool) -> usize {
         let groups = self.resctrl.groups().unwrap_or_default();
         let remove = |group: &&String| {
@@ -129,6 +158,14 @@ impl Leftovers<'_> {
                 .is_err()
         };
         groups.iter().filter(|name| is_ours(name)).filter(remove).count()
+    }
+}
+
+/// Marks a mount that was made just now. Only then is it known to be ours: a mark before it, left by a run that was
+/// killed, would say so of the next one's.
+pub(super) fn note_mount(root: &Root, mounted: Mounted) {
+    if mounted == Mounted::Now {
+        Trace::ResctrlMount.leave(root);
     }
 }
 
@@ -146,6 +183,47 @@ mod tests {
 
     use super::*;
 
+    fn take_away(root: &Root, is_on: impl Fn(&str) -> bool) -> usize {
+        let leftovers = Leftovers {
+            root,
+            cgroups: &Cgroups::new(root, Version::V2, Driver::Cgroupfs),
+            resctrl: &Resctrl::new(root),
+            terway_dir: &root.var_run.join("terway"),
+            is_host_mode: true,
+        };
+        leftovers.take_away(is_on)
+    }
+
+    /// A directory that looks like resctrl is no mount and stays, which shows that it was tried.
+    #[test]
+    fn the_mount_of_resctrl_is_ours_or_not() {
+        let (ours, found) = (Some(Mounted::Now), Some(Mounted::Before));
+        let theirs = "sys/fs/resctrl/theirs/schemata";
+        let counted = "sys/fs/resctrl/mon_groups/theirs/tasks";
+        let mask = "sys/fs/resctrl/info/L3/cbm_mask";
+        for (what, mounted, files, on, is_tried, is_marked) in [
+            ("ours", ours, &[mask][..], "", true, true),
+            ("ours, of classes", ours, &[mask], "RdtResctrl", false, true),
+            ("ours, of pods", ours, &[mask], "Resctrl", false, true),
+            ("there before", found, &[mask], "", false, false),
+            ("never looked for", None, &[mask], "", false, false),
+            ("used by others", ours, &[mask, theirs], "", false, true),
+            ("counted by others", ours, &[mask, counted], "", false, true),
+            ("gone by itself", ours, &[], "", false, false),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let root = Root::host(dir.path());
+            for file in files {
+                let file = dir.path().join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(&file, "7ff").unwrap();
+            }
+            mounted.into_iter().for_each(|mounted| note_mount(&root, mounted));
+            assert_eq!(take_away(&root, |gate| gate == on), usize::from(is_tried), "{what}");
+            assert_eq!(Trace::ResctrlMount.is_left(&root), is_marked, "{what}");
+        }
+    }
+
     /// Each thing with the gate that keeps it; what has a mark is somebody else's without it. A plain directory is no
     /// group of resctrl and stays, which shows that it was tried.
     #[test]
@@ -153,7 +231,7 @@ mod tests {
         for (gate, file, trace) in [
             ("RdtResctrl", "sys/fs/resctrl/BE/schemata", Some(Trace::ResctrlClasses)),
             ("Resctrl", "sys/fs/resctrl/koordlet-u1/schemata", None),
-            ("TerwayQoS", "terway/pod.json", Some(Trace::TerwayFiles)),
+            ("TerwayQoS", "var/run/terway/pod.json", Some(Trace::TerwayFiles)),
         ] {
             for (is_marked, is_on) in [(true, true), (true, false), (false, false)] {
                 let dir = tempfile::tempdir().unwrap();
@@ -165,14 +243,7 @@ mod tests {
                     trace.leave(&root);
                     trace.leave(&root);
                 }
-                let leftovers = Leftovers {
-                    root: &root,
-                    cgroups: &Cgroups::new(&root, Version::V2, Driver::Cgroupfs),
-                    resctrl: &Resctrl::new(&root),
-                    terway_dir: &dir.path().join("terway"),
-                    is_host_mode: true,
-                };
-                let stay = leftovers.take_away(|name| name == gate && is_on);
+                let stay = take_away(&root, |name| name == gate && is_on);
                 let is_tried = stay > 0 || !file.exists();
                 assert_eq!(is_tried, !is_on && (is_marked || trace.is_none()), "{gate} {is_marked} {is_on}");
                 let is_marked = trace.is_some_and(|trace| trace.is_left(&root));

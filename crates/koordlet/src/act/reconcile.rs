@@ -4,6 +4,7 @@
 //! Pods: on every list of the kubelet. Groups of classes and host applications: on every change of rules, and on a timer.
 
 mod identity;
+mod oom_score;
 mod pod_resctrl;
 
 use std::collections::HashMap;
@@ -13,12 +14,11 @@ use std::time::Instant;
 use koord_api::annotation::ratio::Ratio;
 use koord_api::cpuset::CpuSet;
 use koord_api::number::nearest;
-use koord_linux::cgroup::{Cgroups, ids, sandbox};
-use koord_linux::resource::Resource;
+use koord_linux::cgroup::{Cgroups, sandbox};
 
 use super::{Ground, Hands, Setting, Strategy};
-use crate::apply::{Report, dir_of};
-use crate::decide::hooks::{batch_resource, cpu_normalization, cpuset, oom_score};
+use crate::apply::Report;
+use crate::decide::hooks::{batch_resource, cpu_normalization, cpuset};
 use crate::decide::snapshot::{Layout, Pod};
 use crate::decide::wish::{Batch, Place, Wish};
 use crate::metrics::{KoordletMetrics, Metric};
@@ -71,7 +71,7 @@ impl Strategy for Reconciler {
             self.normalize(setting, ground, hands);
         }
         if is_on("OOMScoreAdj") {
-            oom_scores(setting, ground, hands);
+            oom_score::turn(setting, ground, hands);
         }
         if is_on("Resctrl") {
             self.resctrl.turn(setting, ground, hands);
@@ -128,32 +128,6 @@ pub(super) fn batch_rule(snapshot: &Snapshot, ratio: Option<Ratio>) -> batch_res
     let threshold = snapshot.slo.as_deref().map(|slo| &slo.threshold);
     let is_quota_unset = threshold.is_some_and(batch_resource::Rule::is_quota_unset_by);
     batch_resource::Rule { is_quota_unset, ratio }
-}
-
-/// The score of every process of a container that has one.
-fn oom_scores(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
-    let start = Instant::now();
-    let cgroups = &setting.cgroups;
-    let mut report = Report::default();
-    for pod in ground.pods.iter().filter(|pod| pod.is_active()) {
-        for container in pod.with_init_containers() {
-            let score = match oom_score::score(pod, &container.name) {
-                Ok(Some(score)) => score,
-                Ok(None) => continue,
-                Err(error) => {
-                    tracing::debug!(pod = %pod.name, error, "an OOM score cannot be read");
-                    continue;
-                }
-            };
-            let dir = container.place(pod).and_then(|place| dir_of(&place, cgroups.driver()));
-            let Some(dir) = dir else { continue };
-            let pids = cgroups.read(Resource::Procs, &dir, ids).unwrap_or_default();
-            report = report.and(hands.apply(ground, &Batch::Each(oom_score::wishes(score, &pids))));
-            let labels = [pod.name.as_str(), &pod.namespace, &pod.id.uid, &container.name];
-            setting.metrics.set(Metric::OomScoreAdj, &labels, nearest(score));
-        }
-    }
-    timed(&setting.metrics, "container", "oom_score_adj", start, report);
 }
 
 /// How long a hook took, and whether it went well.

@@ -6,12 +6,13 @@ use koord_api::qos::Qos;
 use koord_linux::cgroup::{Cgroups, ids};
 use koord_linux::resource::Resource;
 
-use super::leave::Trace;
+use super::leave::{Trace, note_mount};
 use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
 use crate::decide::resctrl::{self, GROUPS, Platform, Vendor};
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::Batch;
+use crate::metrics::Metric;
 use crate::state::Hardware;
 
 /// The strategy and what it remembers.
@@ -66,13 +67,15 @@ impl ResctrlClasses {
         }
         Trace::ResctrlClasses.leave(&setting.root);
         let resctrl = hands.applier.resctrl().clone();
-        let created = resctrl.ensure_mounted().and_then(|()| {
+        let created = resctrl.ensure_mounted().and_then(|mounted| {
+            note_mount(&setting.root, mounted);
             let known = resctrl.groups().unwrap_or_default();
             for group in GROUPS.map(Qos::as_str) {
                 resctrl.create(group)?;
                 if !known.iter().any(|name| name == group) {
                     let message = format!("create resctrl group {group}");
                     hands.applier.auditor().record(3, Subject::Group(group), "CreateCATGroup", message);
+                    setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);
                 }
             }
             Ok(())
@@ -80,6 +83,7 @@ impl ResctrlClasses {
         match created {
             Ok(()) => (self.has_groups, self.is_broken) = (true, false),
             Err(error) => {
+                setting.metrics.count(Metric::NodeChange, &["resctrl-group", "failed"]);
                 if !std::mem::replace(&mut self.is_broken, true) {
                     tracing::warn!(error = &error as &dyn std::error::Error, "resctrl cannot be used");
                 }

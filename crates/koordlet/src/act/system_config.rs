@@ -60,6 +60,6 @@ fn is_asked_for(strategy: &SystemStrategy, change: &Change<'_>) -> bool {
         SystemFile::SchedFeatures => {
             change.feature.is_some_and(|feature| strategy.sched_features.contains_key(feature))
         }
-        SystemFile::SchedCore | SystemFile::OomScoreAdj { .. } => false,
+        SystemFile::SchedCore | SystemFile::OomScoreAdj(_) => false,
     }
 }

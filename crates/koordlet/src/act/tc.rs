@@ -14,6 +14,7 @@ mod shaper;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::{Auditor, Subject};
 use crate::decide::hooks::tc::{self, Class, MAJOR, PRIVATE_MIN, PodPlan};
 use crate::decide::wish::Batch;
+use crate::metrics::Metric;
 use crate::state::News;
 use errand::{Errand, Order};
 pub(super) use programs::{Fault, Host, Programs, TIME_LIMIT};
@@ -55,6 +57,17 @@ struct Desired {
     device: String,
     classes: [Class; 4],
     pods: PodPlan,
+}
+
+/// The device, and the numbers of its classes.
+impl fmt::Display for Desired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; bytes/s at least and at most:", self.device)?;
+        for (name, class) in ["all", "SYSTEM", "LS", "BE"].iter().zip(&self.classes) {
+            write!(f, " {name} {} {},", class.rate, class.ceil)?;
+        }
+        write!(f, " {} pods with limits of their own", self.pods.classes.len())
+    }
 }
 
 impl Tc {
@@ -91,7 +104,7 @@ impl Strategy for Tc {
     }
 
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
-        if !self.is_free(ground.now, hands.applier.auditor()) {
+        if !self.is_free(ground.now, setting, hands.applier.auditor()) {
             return;
         }
         let Some(slo) = ground.snapshot.slo.as_deref() else { return };
@@ -131,7 +144,7 @@ impl Strategy for Tc {
 impl Tc {
     /// Takes over what became of the last order, and says whether there may be another: not while it is under way, nor at
     /// once when it failed. No retry of its own: the next turn is the retry.
-    fn is_free(&mut self, now: Instant, auditor: &Auditor) -> bool {
+    fn is_free(&mut self, now: Instant, setting: &Setting, auditor: &Auditor) -> bool {
         let Some(errand) = self.errand.take_if(|errand| errand.has_ended()) else {
             if self.errand.as_ref().is_some_and(|errand| errand.is_late(now)) {
                 self.complain("programs do not come to an end; until they do, nothing is changed");
@@ -139,6 +152,8 @@ impl Tc {
             return self.errand.is_none();
         };
         let (order, faults) = errand.finish();
+        let status = if faults.is_empty() { "success" } else { "failed" };
+        setting.metrics.count(Metric::NodeChange, &["traffic-classes", status]);
         if !faults.is_empty() {
             let words: Vec<String> = faults.iter().map(Fault::to_string).collect();
             self.complain(&words.join("; "));
@@ -146,7 +161,7 @@ impl Tc {
         }
         self.complaint.clear();
         if let Order::Shape { desired, .. } = order {
-            let message = format!("update traffic classes of {}", desired.device);
+            let message = format!("update traffic classes of {desired}");
             auditor.record(3, Subject::Node, "netqos reconcile", message);
             self.made = Some((desired, now));
         }

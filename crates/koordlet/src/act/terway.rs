@@ -1,5 +1,6 @@
 //! Network QoS through terway: two files that its daemon reads. Spec: koordlet-enforce 15.8.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::{fs, io};
 
@@ -7,6 +8,7 @@ use super::leave::{Trace, remove_file};
 use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
 use crate::decide::hooks::terway::{self, NodeRates};
+use crate::metrics::Metric;
 use crate::state::News;
 
 const NODE_FILE: &str = "global_bps_config";
@@ -36,7 +38,7 @@ impl Strategy for Terway {
             return;
         }
         match NodeRates::of(&slo.qos, &slo.system) {
-            Ok(rates) => self.write(setting, hands, NODE_FILE, &rates.text()),
+            Ok(rates) => self.write(setting, hands, NODE_FILE, &rates.text(), &rates),
             Err(error) => self.complain(&error.to_string()),
         }
         let cgroups = &setting.cgroups;
@@ -47,7 +49,8 @@ impl Strategy for Terway {
         for problem in problems {
             tracing::debug!(problem, "a pod is left out of terway's file");
         }
-        self.write(setting, hands, POD_FILE, &terway::pods_text(&pods));
+        let count = terway::Count::of(&pods);
+        self.write(setting, hands, POD_FILE, &terway::pods_text(&pods), &count);
     }
 }
 
@@ -57,8 +60,15 @@ pub(super) fn give_back(dir: &Path) -> io::Result<()> {
 }
 
 impl Terway {
-    /// Writes a file that does not hold the text already.
-    fn write(&mut self, setting: &Setting, hands: &mut Hands<'_>, name: &str, text: &str) {
+    /// Writes a file that does not hold the text already. The numbers are for the audit log.
+    fn write(
+        &mut self,
+        setting: &Setting,
+        hands: &mut Hands<'_>,
+        name: &str,
+        text: &str,
+        numbers: &dyn Display,
+    ) {
         let dir = setting.terway_dir.as_path();
         let path = dir.join(name);
         if fs::read_to_string(&path).is_ok_and(|present| present == text) {
@@ -67,10 +77,14 @@ impl Terway {
         Trace::TerwayFiles.leave(&setting.root);
         match fs::create_dir_all(dir).and_then(|()| fs::write(&path, text)) {
             Ok(()) => {
-                let message = format!("update {name}");
+                let message = format!("update {name}; {numbers}");
                 hands.applier.auditor().record(3, Subject::Node, "netqos reconcile", message);
+                setting.metrics.count(Metric::NodeChange, &["terway-file", "success"]);
             }
-            Err(error) => self.complain(&format!("{}: {error}", path.display())),
+            Err(error) => {
+                setting.metrics.count(Metric::NodeChange, &["terway-file", "failed"]);
+                self.complain(&format!("{}: {error}", path.display()));
+            }
         }
     }
 

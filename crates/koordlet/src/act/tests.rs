@@ -1,6 +1,7 @@
 //! Strategies and hooks on a tree of plain files, with measurements put into the store by hand.
 
 mod core_sched;
+mod oom_score;
 mod pod_resctrl;
 mod traffic;
 
@@ -13,12 +14,13 @@ use koord_api::crd::node_slo::NodeSloSpec;
 use koord_api::gate::Component;
 use koord_api::slo::Effective;
 use koord_api::topology::{CpuInfo, CpuTopology};
+use koord_kit::metrics::Format;
 use koord_linux::cgroup::Driver;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::apply::Undo;
-use crate::audit::Auditor;
+use crate::audit::{Answer, Auditor, Event, Query};
 use crate::decide::cpu_suppress::Verdict;
 use crate::decide::sketch::{node, pod};
 use crate::decide::snapshot::Layout;
@@ -107,7 +109,7 @@ impl World {
         let root = Root::host(dir.path());
         let cgroups = Arc::new(Cgroups::new(&root, version, Driver::Cgroupfs));
         let setting = setting(&root, &cgroups, line);
-        let auditor = Auditor::off();
+        let auditor = Auditor::of_test(dir.path());
         let applier = Applier::new(
             &root,
             cgroups,
@@ -160,6 +162,34 @@ impl World {
         fs::read_to_string(self.dir.path().join("sys/fs/cgroup").join(file)).unwrap().trim().to_owned()
     }
 
+    fn put_host(&self, path: &str, content: &str) {
+        let path = self.host(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn host(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    /// What the audit log has for a reason: container or group, and message.
+    fn records(&self, reason: &str) -> Vec<(String, String)> {
+        let Answer::Page { events, .. } = self.applier.auditor().query(&Query::default(), Instant::now())
+        else {
+            panic!()
+        };
+        let named = |event: Event| {
+            let name = if event.container.is_empty() { event.name } else { event.container };
+            (event.reason, (name, event.message))
+        };
+        let all = events.into_iter().rev().map(named);
+        all.filter(|(found, _)| found == reason).map(|(_, told)| told).collect()
+    }
+
+    fn page(&self) -> String {
+        self.act.setting().metrics.internal().render(Format::Prometheus)
+    }
+
     /// The clock of samples.
     fn now_ms(&self) -> i64 {
         START_MS + i64::from(self.seconds) * 1000
@@ -202,6 +232,12 @@ impl World {
             store: &self.store,
         };
         self.act.turn(&ground, &mut self.applier, &mut self.evictor);
+    }
+
+    /// A turn with new pods.
+    fn turn_with_pods(&mut self) {
+        self.news.pods = true;
+        self.second();
     }
 
     /// Seconds with this use, in cores: node, and pods by uid.
@@ -317,6 +353,12 @@ fn quotas_burst() {
         seen.push(world.get(quota));
     }
     assert_eq!(seen, ["120000", "144000", "150000"]);
+    let (name, message) = &world.records("CFSQuotaBurst")[1];
+    assert_eq!(name, "main");
+    let want = "update cpu.cfs_quota_us to 120000, was 100000; ScaleUp from 100000 to 120000, \
+                within 100000 and 150000 of limit 1000m; 1.00 cores used, 50 % of periods throttled; \
+                Idle: 1.20 of 8.00 shared cores used, threshold 50 %";
+    assert_eq!(message, want);
     assert_eq!(world.get(pod_quota), "150000");
     world.order(json!({}));
     world.seconds(1, 1.2, &[("web", 1.0)]);
@@ -587,6 +629,18 @@ fn terway_files() {
     assert!(node.starts_with("hw_tx_bps_max 100000000\n"), "{node}");
     let pods: Value = serde_json::from_str(&fs::read_to_string(dir.join("pod.json")).unwrap()).unwrap();
     assert_eq!(pods["web"]["cgroupDir"], "/sys/fs/cgroup/net_cls/kubepods/burstable/podweb");
+    let none = "sends 0 0 and receives 0 0";
+    let want = [
+        format!(
+            "update global_bps_config; bytes/s at least and at most: all 100000000, LS {none}, BE {none}"
+        ),
+        "update pod.json; 1 pods, 0 with limits of their own".to_owned(),
+    ];
+    let told: Vec<String> =
+        world.records("netqos reconcile").into_iter().map(|(_, message)| message).collect();
+    assert_eq!(told, want);
+    let line = r#"koordlet_node_change{node="n1",kind="terway-file",status="success"} 2"#;
+    assert!(world.page().lines().any(|found| found == line), "{}", world.page());
     world.order(json!({}));
     world.second();
     assert!(!dir.join("pod.json").exists() && !dir.join("global_bps_config").exists());

@@ -10,8 +10,9 @@ use koord_linux::cgroup::{Driver, Version};
 
 use super::*;
 use crate::audit::{Answer, Query};
+use crate::decide::hooks::cpuset::Because;
 use crate::decide::sketch::pod;
-use crate::flags::AuditOptions;
+use crate::decide::wish::{PodId, ProcessPlace, Why};
 
 struct World {
     dir: tempfile::TempDir,
@@ -26,13 +27,7 @@ impl World {
     fn new(version: Version) -> World {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::host(dir.path());
-        let auditor = Auditor::open(&AuditOptions {
-            dir: dir.path().join("audit"),
-            verbose: 3,
-            disk_mib_max: 16,
-            readers_max: 4,
-            events_max: 2048,
-        });
+        let auditor = Auditor::of_test(dir.path());
         let metrics = KoordletMetrics::new("n1");
         let applier = applier(&root, version, &auditor, &metrics);
         World { dir, root, version, metrics, auditor, applier }
@@ -128,13 +123,16 @@ fn a_write_leaves_a_record_and_a_metric_and_is_not_repeated() {
 
 #[test]
 fn records_say_what_was_there() {
+    let told = "update cpuset.cpus to 2";
     for (before, want) in [
-        ("0-7\n", "m, was 0-7"),
-        (executor::INHERITED, "m, was its parent's"),
-        ("", "m"),
-        ("8:0 rbps=1\n8:16 rbps=2\n", "m"),
+        ("0-7\n", ", was 0-7; the share pools of LS pods"),
+        (executor::INHERITED, ", was its parent's; the share pools of LS pods"),
+        ("", "; the share pools of LS pods"),
+        ("8:0 rbps=1\n8:16 rbps=2\n", "; the share pools of LS pods"),
     ] {
-        assert_eq!(told("m", before), want, "{before:?}");
+        let wish = wish(be(), File::CpusetCpus, Value::Number(2), Cause::RuntimeHook);
+        let wish = wish.because(&Why::Cpus(Because::SharePool));
+        assert_eq!(wish.say(before), format!("{told}{want}"), "{before:?}");
     }
 }
 
@@ -197,6 +195,7 @@ fn resctrl() {
     let mut world = World::new(Version::V1);
     world.put("resctrl/BE/schemata", "L3:0=7ff;1=7ff\nMB:0=100;1=100\n");
     world.put("resctrl/BE/tasks", "");
+    world.metrics.node_seen();
     let group = || Place::Resctrl("BE".into());
     let text = Value::Text("L3:0=f;1=f;\n".to_owned());
     assert!(
@@ -207,6 +206,9 @@ fn resctrl() {
     let tasks = wish(group(), File::ResctrlTasks, Value::Tasks(vec![7, 8]), Cause::ResctrlTasks);
     assert_eq!(world.apply(Batch::Each(vec![tasks])), Report { written: 2, failed: 0 });
     assert_eq!(world.get("resctrl/BE/tasks"), "7\n8");
+    let page = world.metrics.internal().render(Format::Prometheus);
+    let line = "koordlet_node_change{node=\"n1\",kind=\"resctrl-tasks\",status=\"success\"} 1";
+    assert!(page.contains(line), "{page}");
 }
 
 /// What stood there first comes back, also after another process took over.
@@ -246,6 +248,41 @@ fn changes_are_given_back() {
         world.restart();
         assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report::default());
     }
+}
+
+/// A process that ended is forgotten, and whoever has its id now is left alone.
+#[test]
+fn scores_are_given_back_to_their_processes() {
+    let mut world = World::new(Version::V1);
+    let process = |world: &World, pid: u32, start_ticks: u64, score: &str| {
+        let stat = format!("{pid} (app) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start_ticks} 0");
+        world.put(&format!("../../proc/{pid}/stat"), &stat);
+        world.put(&format!("../../proc/{pid}/oom_score_adj"), score);
+    };
+    let scores = |world: &World| [7, 8, 9].map(|pid| world.get(&format!("../../proc/{pid}/oom_score_adj")));
+    let score = |pid, start_ticks| {
+        let pod = PodId { uid: "u".into(), kube_qos: KubeQos::Burstable };
+        let place = ProcessPlace { pid, start_ticks, pod, container: "containerd://c".into() };
+        wish(Place::Process(Box::new(place)), File::OomScoreAdj, Value::Number(-500), Cause::RuntimeHook)
+    };
+    for pid in [7, 8] {
+        process(&world, pid, 100, "900\n");
+    }
+    process(&world, 9, 200, "5\n");
+    let report = world.apply(Batch::Each(vec![score(7, 100), score(8, 100), score(9, 199)]));
+    assert_eq!(report, Report { written: 2, failed: 0 });
+    assert_eq!(scores(&world), ["-500", "-500", "5"], "9 is not the one that was meant");
+    let of = |pid, start_ticks| Process { pid, start_ticks };
+    world.applier.inherit(of(9, 200), of(7, 100));
+    world.applier.inherit(of(8, 100), of(9, 200));
+    world.applier.inherit(of(10, 1), of(11, 1));
+    process(&world, 8, 300, "6\n");
+    world.restart();
+    let report = world.applier.give_back(Instant::now(), |_| true);
+    assert_eq!(report, Report { written: 2, failed: 0 });
+    assert_eq!(scores(&world), ["900", "6", "900"]);
+    world.restart();
+    assert_eq!(lock(&world.applier.undo).len(), 0);
 }
 
 /// What cannot be given back now can be later.

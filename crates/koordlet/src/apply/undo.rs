@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use koord_linux::cgroup::{Cgroups, Dir, Version};
 use koord_linux::executor::{INHERITED, Target, Update};
+use koord_linux::process::Process;
 use koord_linux::resource::{Device, Resource, shares_of_weight, value_of_device, weight_of_shares};
 use koord_linux::system::{SystemFile, sched_feature_word, sched_features};
 use serde::{Deserialize, Serialize};
@@ -65,9 +66,12 @@ struct Before {
 struct Line {
     /// A resource of a group, or a file of the machine.
     file: String,
-    /// None for files of the machine.
+    /// None for files of the machine and of processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     dir: Option<String>,
+    /// Id and start of the process, for a file of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    process: Option<(u32, u64)>,
     before: String,
     reason: String,
 }
@@ -133,7 +137,26 @@ impl Undo {
         }
         let Some(line) = Line::of(&key.target, &value, reason) else { return };
         self.entries.insert(key, Before { value, reason: reason.to_owned(), is_written: false });
-        if let (Some(file), Ok(mut text)) = (&mut self.file, serde_json::to_string(&line)) {
+        self.append(&line);
+    }
+
+    /// Takes note of a process that was born with what we gave its parent, unless it is known: it goes back to what the
+    /// parent had before us.
+    pub(super) fn inherit(&mut self, child: Process, parent: Process) {
+        let key = |process| Key { target: Target::System(SystemFile::OomScoreAdj(process)), part: None };
+        let (child, parent) = (key(child), self.entries.get(&key(parent)));
+        let Some(before) = parent.filter(|parent| parent.is_written).cloned() else { return };
+        if self.entries.contains_key(&child) {
+            return;
+        }
+        if let Some(line) = Line::of(&child.target, &before.value, &before.reason) {
+            self.append(&line);
+        }
+        self.entries.insert(child, before);
+    }
+
+    fn append(&mut self, line: &Line) {
+        if let (Some(file), Ok(mut text)) = (&mut self.file, serde_json::to_string(line)) {
             text.push('\n');
             self.lines += 1;
             // A full disk costs the memory of one change, which the next run cannot give back then.
@@ -235,23 +258,40 @@ impl Key {
 }
 
 impl Line {
-    /// None for what is given back in another way: groups of resctrl by removing them, scores with their processes.
+    /// None for groups of resctrl, which are given back by removing them.
     fn of(target: &Target, before: &str, reason: &str) -> Option<Line> {
-        let (file, dir) = match target {
-            Target::Cgroup { resource, dir } => (resource.name(), Some(dir.as_str().to_owned())),
-            Target::System(SystemFile::OomScoreAdj { .. }) => return None,
-            Target::System(file) => (file.name(), None),
+        let (mut dir, mut process) = (None, None);
+        let file = match target {
+            Target::Cgroup { resource, dir: group } => {
+                dir = Some(group.as_str().to_owned());
+                resource.name()
+            }
+            Target::System(file) => {
+                if let SystemFile::OomScoreAdj(Process { pid, start_ticks }) = file {
+                    process = Some((*pid, *start_ticks));
+                }
+                file.name()
+            }
             Target::Schemata { .. } => return None,
         };
-        Some(Line { file: file.to_owned(), dir, before: before.to_owned(), reason: reason.to_owned() })
+        Some(Line {
+            file: file.to_owned(),
+            dir,
+            process,
+            before: before.to_owned(),
+            reason: reason.to_owned(),
+        })
     }
 
     fn target(&self) -> Option<Target> {
-        match &self.dir {
-            Some(dir) => {
+        match (&self.dir, self.process) {
+            (Some(dir), _) => {
                 Some(Target::Cgroup { resource: Resource::from_name(&self.file)?, dir: Dir::new(dir)? })
             }
-            None => SystemFile::from_name(&self.file).map(Target::System),
+            (None, Some((pid, start_ticks))) => {
+                Some(Target::System(SystemFile::OomScoreAdj(Process { pid, start_ticks })))
+            }
+            (None, None) => SystemFile::from_name(&self.file).map(Target::System),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 
-fn options(dir: &Path) -> AuditOptions {
+pub(super) fn options(dir: &Path) -> AuditOptions {
     AuditOptions { dir: dir.to_owned(), verbose: 3, disk_mib_max: 16, readers_max: 4, events_max: 2048 }
 }
 

@@ -9,6 +9,7 @@ pub mod quota;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use koord_api::annotation::ratio::Ratio;
@@ -20,8 +21,9 @@ use koord_api::qos::Qos;
 use super::convert::{self, CFS_PERIOD_US, CFS_QUOTA_MIN_US};
 use super::hooks::cpu_normalization;
 use super::snapshot::{Container, CpuUsage, Pod, milli};
+use super::why::OrNone;
 use super::wish::{Batch, Cause, File, Place, Value, Why, Wish};
-use bucket::Buckets;
+use bucket::{Bucket, Buckets};
 use quota::Operation;
 
 /// Everything one cycle looks at, taken at one instant.
@@ -75,6 +77,8 @@ pub struct ContainerBurst {
     pub container: usize,
     /// Microseconds; none when the kernel would not take it.
     pub burst: Option<i64>,
+    /// What the burst comes from.
+    pub saving: Saving,
     pub quota: Option<quota::Move>,
 }
 
@@ -125,8 +129,10 @@ impl Turn<'_> {
             let group = self.sample.groups.get(&place).copied().unwrap_or_default();
             let quota = self.quota_move(container, &group, luck);
             let effective = quota.as_ref().map_or(group.quota, |quota| Some(quota.target));
-            let burst = self.within_kernel(kernel_burst(container, self.strategy), effective);
-            out.push(ContainerBurst { pod: 0, container: index, burst, quota });
+            let limit_milli = milli(&container.limits, CPU).unwrap_or(0);
+            let saving = Saving::new(limit_milli, self.strategy, effective);
+            let burst = self.within_kernel(saving.burst(), effective);
+            out.push(ContainerBurst { pod: 0, container: index, burst, saving, quota });
         }
         out
     }
@@ -195,11 +201,16 @@ impl Turn<'_> {
             c.quota.as_ref().is_some_and(|quota| quota.before < 0 || quota.target < quota.before)
         };
         let (early, late): (Vec<&ContainerBurst>, Vec<_>) = containers.iter().partition(is_shrinking);
-        let write = |c: &&ContainerBurst| self.wish(c, File::CpuCfsBurst, c.burst?);
+        let write = |c: &&ContainerBurst| {
+            Some(self.wish(c, File::CpuCfsBurst, c.burst?)?.because(&Why::KernelBurst(c.saving)))
+        };
         // A quota that dips on its way, even if it ends higher, needs a burst that fits below the dip.
         let is_pod_shrinking = lowest < first_pod_quota;
-        let sum = self.pod_burst(containers, if is_pod_shrinking { lowest } else { pod_quota });
-        let pod_burst = sum.map(|burst| self.pod_wish(File::CpuCfsBurst, burst, Cause::CpuBurst));
+        let pod_quota = if is_pod_shrinking { lowest } else { pod_quota };
+        let sum = self.pod_burst(containers, pod_quota);
+        let why = Why::KernelBurst(self.pod_saving(pod_quota));
+        let pod_burst =
+            sum.map(|burst| self.pod_wish(File::CpuCfsBurst, burst, Cause::CpuBurst).because(&why));
         let (before, after) = if is_pod_shrinking { (pod_burst, None) } else { (None, pod_burst) };
         let early: Vec<Wish> = early.iter().filter_map(write).chain(before).collect();
         let late: Vec<Wish> = late.iter().filter_map(write).chain(after).collect();
@@ -212,7 +223,7 @@ impl Turn<'_> {
     fn pod_burst(&self, containers: &[ContainerBurst], pod_quota: Option<i64>) -> Option<i64> {
         let bursts = containers.iter().map(|c| match self.sample.kernel.is_burst_within_quota {
             true => c.burst.unwrap_or(0),
-            false => kernel_burst(&self.pod.containers[c.container], self.strategy),
+            false => c.saving.burst(),
         });
         let sum = bursts.fold(0, i64::saturating_add);
         (!containers.is_empty()).then_some(sum).and_then(|sum| self.within_kernel(sum, pod_quota))
@@ -225,9 +236,18 @@ impl Turn<'_> {
     }
 
     fn why(&self, burst: &ContainerBurst, quota: &quota::Move) -> Why {
-        let place = self.pod.containers.get(burst.container).and_then(|own| own.place(self.pod));
+        let own = self.pod.containers.get(burst.container);
+        let place = own.and_then(|own| own.place(self.pod));
         let group = place.and_then(|place| self.sample.groups.get(&place)).copied().unwrap_or_default();
-        Why::of(Numbers { quota: *quota, group, node: self.node })
+        let bucket = own.and_then(|own| self.buckets.get(own.id.as_deref()?)).copied();
+        let limit_milli = burst.saving.limit_milli;
+        Why::QuotaBurst(Arc::new(Numbers { limit_milli, quota: *quota, group, bucket, node: self.node }))
+    }
+
+    /// What the pod's burst comes from: the limits of its containers together.
+    fn pod_saving(&self, quota: Option<i64>) -> Saving {
+        let limits = self.pod.containers.iter().filter_map(|own| milli(&own.limits, CPU));
+        Saving::new(limits.fold(0, i64::saturating_add), self.strategy, quota)
     }
 
     fn pod_wish(&self, file: File, value: i64, cause: Cause) -> Wish {
@@ -237,22 +257,32 @@ impl Turn<'_> {
 
 /// What moved a quota.
 #[derive(Clone, Copy, Debug)]
-struct Numbers {
-    quota: quota::Move,
-    group: GroupSample,
-    node: NodeLoad,
+pub struct Numbers {
+    pub limit_milli: i64,
+    pub quota: quota::Move,
+    pub group: GroupSample,
+    /// None where bursts may last for ever.
+    pub bucket: Option<Bucket>,
+    pub node: NodeLoad,
 }
 
 impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quota::Move { operation, base, ceiling, before, target, .. } = self.quota;
         let NodeLoad { state, pool_total, pool_used, threshold_percent } = self.node;
-        write!(f, "{operation:?} from {before} to {target}, within {base} and {ceiling}")?;
+        let limit_milli = self.limit_milli;
+        write!(
+            f,
+            "{operation:?} from {before} to {target}, within {base} and {ceiling} of limit {limit_milli}m"
+        )?;
         if let Some(cores) = self.group.used {
             write!(f, "; {cores:.2} cores used")?;
         }
         if let Some(share) = self.group.throttled {
             write!(f, ", {:.0} % of periods throttled", share * 100.0)?;
+        }
+        if let Some(Bucket { tokens, capacity, .. }) = self.bucket {
+            write!(f, "; {tokens} of {capacity} tokens left")?;
         }
         write!(
             f,
@@ -261,16 +291,35 @@ impl fmt::Display for Numbers {
     }
 }
 
-/// Time that a container may save up, in microseconds. Spec: koordlet-enforce 6.2.
-pub fn kernel_burst(container: &Container, strategy: &CpuBurstStrategy) -> i64 {
-    let is_on = matches!(strategy.policy, Some(CpuBurstPolicy::Auto | CpuBurstPolicy::CpuBurstOnly));
-    match milli(&container.limits, CPU) {
-        Some(limit) if is_on && limit > 0 => {
-            let percent = i128::from(strategy.cpu_burst_percent.unwrap_or(0));
-            let burst = i128::from(limit) * percent * i128::from(CFS_PERIOD_US) / 100_000;
-            i64::try_from(burst).unwrap_or(i64::MAX)
-        }
-        _ => 0,
+/// What a container, or a pod, saves its time from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saving {
+    /// 0 without a limit.
+    pub limit_milli: i64,
+    /// None where the policy lets nothing be saved.
+    pub percent: Option<i64>,
+    /// The quota beside it; -1 is none, and None is not known.
+    pub quota: Option<i64>,
+}
+
+impl Saving {
+    fn new(limit_milli: i64, strategy: &CpuBurstStrategy, quota: Option<i64>) -> Saving {
+        let is_on = matches!(strategy.policy, Some(CpuBurstPolicy::Auto | CpuBurstPolicy::CpuBurstOnly));
+        Saving { limit_milli, percent: is_on.then(|| strategy.cpu_burst_percent.unwrap_or(0)), quota }
+    }
+
+    /// Time that may be saved up, in microseconds, whatever the kernel takes. Spec: koordlet-enforce 6.2.
+    fn burst(&self) -> i64 {
+        let Some(percent) = self.percent.filter(|_| self.limit_milli > 0) else { return 0 };
+        let burst = i128::from(self.limit_milli) * i128::from(percent) * i128::from(CFS_PERIOD_US) / 100_000;
+        i64::try_from(burst).unwrap_or(i64::MAX)
+    }
+}
+
+impl fmt::Display for Saving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit {}m, cpuBurstPercent {}", self.limit_milli, OrNone(self.percent))?;
+        self.quota.map_or(Ok(()), |quota| write!(f, ", quota {quota}"))
     }
 }
 

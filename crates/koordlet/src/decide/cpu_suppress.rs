@@ -9,6 +9,7 @@ pub mod quota;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use koord_api::cpuset::CpuSet;
 use koord_api::crd::node_slo::{
@@ -137,7 +138,7 @@ pub fn plan(sample: &Sample<'_>, switches: Switches<'_>, memory: Memory) -> Plan
         (Ok(choice), Some(layout)) => {
             let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
             let (wanted, before) = (count(choice.wanted), count(choice.before));
-            let why = Why::of(Numbers { budget, wanted, before, unit: "CPUs" });
+            let why = Why::Suppress(Arc::new(Numbers { budget, wanted, before, unit: "CPUs" }));
             cpuset_batch(sample, layout, &choice.cpus, &why)
         }
         _ => None,
@@ -152,7 +153,7 @@ fn skipped(skip: Skip) -> Plan {
 fn by_quota(sample: &Sample<'_>, budget: Budget) -> Plan {
     let choice = quota::choose(budget.suppress_milli, budget.capacity_milli, sample.old_quota);
     let why = Numbers { budget, wanted: choice.wanted, before: choice.before, unit: "us" };
-    let wish = |quota: i64| quota_wish(quota, Cause::CpuSuppress).because(&Why::of(why));
+    let wish = |quota: i64| quota_wish(quota, Cause::CpuSuppress).because(&Why::Suppress(Arc::new(why)));
     let mut wishes: Vec<Wish> = choice.quota.map(wish).into_iter().collect();
     if !wishes.is_empty() && sample.old_quota == UNLIMITED {
         wishes.extend(sample.groups.iter().map(unlimited));
@@ -221,11 +222,11 @@ impl fmt::Display for Budget {
 
 /// A budget, and what it means for what best-effort pods have.
 #[derive(Clone, Copy, Debug)]
-struct Numbers {
-    budget: Budget,
-    wanted: i64,
-    before: i64,
-    unit: &'static str,
+pub struct Numbers {
+    pub budget: Budget,
+    pub wanted: i64,
+    pub before: i64,
+    pub unit: &'static str,
 }
 
 impl fmt::Display for Numbers {

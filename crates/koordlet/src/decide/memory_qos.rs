@@ -3,13 +3,16 @@
 //! Change what a pod gets in `pod_files` and `container_files`, what a QoS class gets in `class_files`.
 //! Spec: koordlet-enforce 10.
 
+use std::fmt;
+
 use koord_api::crd::node_slo::{MemoryQos, ResourceQosStrategy};
 use koord_api::keys::resource::{BATCH_MEMORY, MEMORY};
 use koord_api::qos::{KubeQos, Qos};
 
 use super::convert::percent_trunc;
 use super::snapshot::{Container, Node, Pod, whole};
-use super::wish::{Batch, Cause, File, Place, Value, Wish};
+use super::why::OrNone;
+use super::wish::{Batch, Cause, File, Place, Value, Why, Wish};
 
 /// memory.high without a limit.
 pub const HIGH_UNLIMITED: i64 = i64::MAX;
@@ -42,6 +45,7 @@ pub struct Protection {
 /// One cycle over all pods. `page` is the size of a memory page.
 pub fn plan(strategy: &ResourceQosStrategy, node: &Node, pods: &[Pod], page: i64) -> Plan {
     let mut sums = [Protection::default(); 3];
+    let mut counts = [0; 3];
     let (mut pod_wishes, mut container_wishes) = (Vec::new(), Vec::new());
     let mut told = Vec::new();
     for (index, pod) in pods.iter().enumerate().filter(|(_, pod)| pod.is_active()) {
@@ -52,15 +56,22 @@ pub fn plan(strategy: &ResourceQosStrategy, node: &Node, pods: &[Pod], page: i64
             low: percent_trunc(request, config.low_limit_percent.unwrap_or(0)),
         };
         // The root of all pods holds every class.
-        sums[place_of(KubeQos::Guaranteed)].add(own);
+        let mut count = |class: KubeQos| {
+            sums[place_of(class)].add(own);
+            counts[place_of(class)] += 1;
+        };
+        count(KubeQos::Guaranteed);
         if pod.id.kube_qos != KubeQos::Guaranteed {
-            sums[place_of(pod.id.kube_qos)].add(own);
+            count(pod.id.kube_qos);
         }
-        write(&mut pod_wishes, &pod.place(), pod_files(&config, request, limit(pod)));
+        let size = Size { request, limit: limit(pod), node: None };
+        let why = Numbers::new(pod, &config, size).why();
+        write(&mut pod_wishes, &pod.place(), pod_files(&config, request, size.limit), &why);
         for container in &pod.containers {
             if let Some(place) = container.place(pod) {
-                let files = container_files(&config, pod, container, node.memory_allocatable(), page);
-                write(&mut container_wishes, &place, files);
+                let size = Size::of(pod, container, node.memory_allocatable());
+                let why = Numbers::new(pod, &config, size).why();
+                write(&mut container_wishes, &place, container_files(&config, size, page), &why);
             }
         }
         told.push(PodMemory { pod: index, request, config });
@@ -69,7 +80,9 @@ pub fn plan(strategy: &ResourceQosStrategy, node: &Node, pods: &[Pod], page: i64
     let mut levels = [Vec::new(), Vec::new()];
     for class in classes {
         let level = &mut levels[usize::from(class != KubeQos::Guaranteed)];
-        write(level, &Place::Kube(class), class_files(strategy, class, sums[place_of(class)]));
+        let why = Why::MemoryOfPods(Sum { pods: counts[place_of(class)] });
+        write(level, &Place::Kube(class), sum_files(sums[place_of(class)]), &why);
+        write(level, &Place::Kube(class), class_files(strategy, class), &Why::Unsaid);
     }
     let [root, below] = levels;
     Plan {
@@ -97,10 +110,10 @@ fn place_of(class: KubeQos) -> usize {
 /// A file and its value; none leaves the file alone.
 type Files = Vec<(File, Option<i64>)>;
 
-fn write(out: &mut Vec<Wish>, place: &Place, files: Files) {
+fn write(out: &mut Vec<Wish>, place: &Place, files: Files, why: &Why) {
     let wish = |(file, value): (File, Option<i64>)| {
         let value = Value::Number(value?);
-        Some(Wish::new(place.clone(), file, value, Cause::MemoryQos))
+        Some(Wish::new(place.clone(), file, value, Cause::MemoryQos).because(why))
     };
     out.extend(files.into_iter().filter_map(wish));
 }
@@ -121,16 +134,18 @@ pub fn config(strategy: &ResourceQosStrategy, pod: &Pod) -> MemoryQos {
 }
 
 /// Differs: a class without pods gets 0, where upstream leaves what the last pod had (item 27).
-fn class_files(strategy: &ResourceQosStrategy, class: KubeQos, sum: Protection) -> Files {
+fn sum_files(sum: Protection) -> Files {
+    vec![(File::MemoryMin, Some(sum.min)), (File::MemoryLow, Some(sum.low))]
+}
+
+fn class_files(strategy: &ResourceQosStrategy, class: KubeQos) -> Files {
     let class = match class {
         KubeQos::Guaranteed => &strategy.lsr_class,
         KubeQos::Burstable => &strategy.ls_class,
         KubeQos::BestEffort => &strategy.be_class,
     };
     let config = class.as_ref().and_then(|class| class.memory_qos.clone()).unwrap_or_default();
-    let mut files = vec![(File::MemoryMin, Some(sum.min)), (File::MemoryLow, Some(sum.low))];
-    files.extend(kill_files(&config));
-    files
+    kill_files(&config)
 }
 
 /// What a pod's group holds.
@@ -144,20 +159,12 @@ pub fn pod_files(config: &MemoryQos, request: i64, limit: Option<i64>) -> Files 
 }
 
 /// What a container's group holds.
-fn container_files(
-    config: &MemoryQos,
-    pod: &Pod,
-    container: &Container,
-    allocatable: i64,
-    page: i64,
-) -> Files {
-    let name = if pod.qos == Some(Qos::Be) { BATCH_MEMORY } else { MEMORY };
-    let request = whole(&container.requests, name).unwrap_or(0);
-    let limit = whole(&container.limits, name).filter(|limit| *limit > 0);
+fn container_files(config: &MemoryQos, size: Size, page: i64) -> Files {
+    let request = size.request;
     let (min, low) = protection(config, request);
     let throttle = config.throttling_percent;
     // Without a limit the node is the limit; before that is known nothing is throttled.
-    let end = limit.or(Some(allocatable).filter(|bytes| *bytes > 0));
+    let end = size.limit.or(size.node);
     let high = throttle.map(|percent| end.map_or(HIGH_UNLIMITED, |end| high(request, end, percent, page)));
     let high = high.map(|high| high.max(min.unwrap_or(0)));
     let mut files = vec![(File::MemoryMin, min), (File::MemoryLow, low), (File::MemoryHigh, high)];
@@ -212,6 +219,93 @@ fn page_cache_files(config: &MemoryQos, limit: Option<i64>) -> Files {
         (File::MemoryPagecacheLimitSize, size),
         (File::MemoryPagecacheLimitSync, size.filter(|size| *size > 0).map(|_| i64::from(is_sync))),
     ]
+}
+
+/// What a group asks for. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    pub request: i64,
+    pub limit: Option<i64>,
+    /// What the node has for pods, which stands in for a container's limit.
+    pub node: Option<i64>,
+}
+
+impl Size {
+    fn of(pod: &Pod, container: &Container, allocatable: i64) -> Size {
+        let name = if pod.qos == Some(Qos::Be) { BATCH_MEMORY } else { MEMORY };
+        Size {
+            request: whole(&container.requests, name).unwrap_or(0),
+            limit: whole(&container.limits, name).filter(|limit| *limit > 0),
+            node: Some(allocatable).filter(|bytes| *bytes > 0),
+        }
+    }
+}
+
+/// What the files of a group follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    pub class: Qos,
+    /// Whether the pod says something over its class.
+    pub is_annotated: bool,
+    pub size: Size,
+    pub min_percent: Option<i64>,
+    pub low_percent: Option<i64>,
+    pub throttling_percent: Option<i64>,
+    pub wmark_ratio: Option<i64>,
+}
+
+impl Numbers {
+    fn new(pod: &Pod, config: &MemoryQos, size: Size) -> Numbers {
+        Numbers {
+            class: pod.class,
+            is_annotated: matches!(&pod.memory_qos, Ok(Some(_))),
+            size,
+            min_percent: config.min_limit_percent,
+            low_percent: config.low_limit_percent,
+            throttling_percent: config.throttling_percent,
+            wmark_ratio: config.wmark_ratio,
+        }
+    }
+
+    fn why(self) -> Why {
+        Why::Memory(self)
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Size { request, limit, node } = self.size;
+        write!(f, "request {request}, limit {}", OrNone(limit))?;
+        if let Some(node) = node.filter(|_| limit.is_none()) {
+            write!(f, ", node {node}")?;
+        }
+        write!(f, "; class {}", self.class.as_str())?;
+        if self.is_annotated {
+            f.write_str(" and annotation")?;
+        }
+        let percents = [
+            ("minLimitPercent", self.min_percent),
+            ("lowLimitPercent", self.low_percent),
+            ("throttlingPercent", self.throttling_percent),
+            ("wmarkRatio", self.wmark_ratio),
+        ];
+        for (name, percent) in percents {
+            percent.map_or(Ok(()), |percent| write!(f, ", {name} {percent}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the protection of a class's group follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    pub pods: usize,
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sum over {} pods", self.pods)
+    }
 }
 
 /// Memory that a pod requests, of its own kind.

@@ -3,14 +3,15 @@
 //! The arithmetic (`l3_mask`, `bandwidth`) serves single pods too (`hooks::pod_resctrl`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use koord_api::crd::node_slo::{ResctrlQos, ResourceQosStrategy};
 use koord_api::qos::Qos;
 
 use super::snapshot::Pod;
-use super::wish::{Cause, File, Place, Value, Wish};
+use super::why::OrNone;
+use super::wish::{Cause, File, Place, Value, Why, Wish};
 
 /// The classes' groups.
 pub const GROUPS: [Qos; 3] = [Qos::Lsr, Qos::Ls, Qos::Be];
@@ -62,6 +63,10 @@ impl Platform {
     /// Reads the mask as the node's CPU info gives it: hexadecimal without a prefix.
     pub fn cbm_of(text: &str) -> Option<u32> {
         u32::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'))
+    }
+
+    pub fn ways(&self) -> Ways {
+        Ways { cbm: self.cbm, caches: self.cache_ids.len() }
     }
 
     /// The ids on the `L3:` line of a `schemata` file, ascending.
@@ -146,12 +151,62 @@ pub fn schemata(strategy: &ResourceQosStrategy, platform: &Platform) -> Plan {
         }
         for text in lines(config, platform) {
             match text {
-                Ok(text) => plan.wishes.push(wish(class, File::ResctrlSchemata, Value::Text(text))),
+                Ok(text) => {
+                    let why = Why::Resctrl(Numbers::new(class, config, platform));
+                    plan.wishes.push(wish(class, File::ResctrlSchemata, Value::Text(text)).because(&why));
+                }
                 Err(error) => plan.problems.push((class, error)),
             }
         }
     }
     plan
+}
+
+/// What a class's lines follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    pub class: Qos,
+    pub is_on: bool,
+    /// Percent of the ways, from and to.
+    pub start: Option<i64>,
+    pub end: Option<i64>,
+    pub bandwidth_percent: Option<i64>,
+    pub ways: Ways,
+}
+
+impl Numbers {
+    fn new(class: Qos, config: &ResctrlQos, platform: &Platform) -> Numbers {
+        Numbers {
+            class,
+            is_on: config.enable == Some(true),
+            start: config.cat_range_start_percent,
+            end: config.cat_range_end_percent,
+            bandwidth_percent: config.mba_percent,
+            ways: platform.ways(),
+        }
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Numbers { class, is_on, start, end, bandwidth_percent, ways } = *self;
+        write!(f, "class {}, enable {is_on}: ", class.as_str())?;
+        write!(f, "catRange {} to {} %, ", OrNone(start), OrNone(end))?;
+        write!(f, "mbaPercent {}; {ways}", OrNone(bandwidth_percent))
+    }
+}
+
+/// What the machine can share out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ways {
+    pub cbm: u32,
+    pub caches: usize,
+}
+
+impl fmt::Display for Ways {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ways {:x} of {} caches", self.cbm, self.caches)
+    }
 }
 
 /// The L3 and the MB line of a class; a fault in one does not stop the other.

@@ -1,12 +1,13 @@
 //! Kernel settings of the whole node. Spec: koordlet-enforce 12.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use koord_api::crd::node_slo::SystemStrategy;
 
 use super::snapshot::Node;
-use super::wish::{Cause, File, Place, Value, Wish};
+use super::wish::{Cause, File, Place, Value, Why, Wish};
 
 /// What is wanted, and what the kernel would refuse.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,13 +45,30 @@ pub fn plan(strategy: &SystemStrategy, node: &Node, features: Option<&str>) -> P
         (File::SchedIdleSaverWmark, strategy.sched_idle_saver_wmark, i64::MIN..=i64::MAX),
     ] {
         match value {
-            Some(value) if range.contains(&value) => plan.wishes.push(wish(file, Value::Number(value))),
+            Some(value) if range.contains(&value) => {
+                let factor = strategy.min_free_kbytes_factor.filter(|_| file == File::MinFreeKbytes);
+                let why = factor.map_or(Why::Unsaid, |factor| Why::MinFree(Part { factor, memory_kib }));
+                plan.wishes.push(wish(file, Value::Number(value)).because(&why));
+            }
             Some(value) => plan.refused.push(Refused::OutOfRange { file, value, range }),
             None => {}
         }
     }
     switch_features(&strategy.sched_features, features.unwrap_or_default(), &mut plan);
     plan
+}
+
+/// Ten-thousandths of the node's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub factor: i64,
+    pub memory_kib: i64,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "minFreeKbytesFactor {} of {} KiB", self.factor, self.memory_kib)
+    }
 }
 
 fn wish(file: File, value: Value) -> Wish {
@@ -92,6 +110,18 @@ mod tests {
         assert_eq!(written(90, "1Gi"), Vec::<String>::new(), "koordlet-enforce#18.193");
         assert_eq!(written(300, "512Gi"), Vec::<String>::new(), "koordlet-enforce#18.193");
         assert_eq!(written(100, "0"), Vec::<String>::new());
+        let strategy = SystemStrategy {
+            min_free_kbytes_factor: Some(100),
+            watermark_scale_factor: Some(50),
+            ..SystemStrategy::default()
+        };
+        let plan = plan(&strategy, &node(&[("memory", "2Gi")], &[]).read(), None);
+        let told: Vec<String> = plan.wishes.iter().map(|wish| wish.audit_message(None)).collect();
+        let want = [
+            "update min_free_kbytes to 20971; minFreeKbytesFactor 100 of 2097152 KiB",
+            "update watermark_scale_factor to 50",
+        ];
+        assert_eq!(told, want);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use koord_api::cpuset::CpuSet;
 use koord_api::crd::node_slo::HostApplicationSpec;
 use koord_api::qos::KubeQos;
 
+pub use super::why::Why;
+
 /// One value that one file should hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
@@ -30,17 +32,20 @@ impl Wish {
         Wish { why: why.clone(), ..self }
     }
 
-    /// What the audit log says about the write: upstream's words, then the numbers behind it.
-    pub fn audit_message(&self) -> String {
-        let what = self.what();
-        match &self.why.0 {
-            Some(numbers) => format!("{what}; {numbers}"),
-            None => what,
+    /// What the audit log says about the write: upstream's words, what was there before where that is one value, and the
+    /// numbers behind it.
+    pub fn audit_message(&self, before: Option<Before<'_>>) -> String {
+        let (what, why) = (self.what(), &self.why);
+        match before {
+            Some(Before::Value(before)) => format!("{what}, was {before}{why}"),
+            Some(Before::Parents) => format!("{what}, was its parent's{why}"),
+            None => format!("{what}{why}"),
         }
     }
 
     fn what(&self) -> String {
-        let value = &self.value;
+        // One line, though the kernel takes some values as several.
+        let value = self.value.to_string().trim_end().replace('\n', " ");
         match (self.cause, self.file) {
             (Cause::CpuSuppress, File::CpusetCpus) => format!("update BE group to cpuset: {value}"),
             (Cause::CpuSuppress, File::CpuCfsQuota) => format!("update BE group to cfs_quota: {value}"),
@@ -50,27 +55,12 @@ impl Wish {
     }
 }
 
-/// The numbers behind a wish, put into words only when somebody writes them down.
-///
-/// Any two are equal: the same value for other numbers is the same wish.
-#[derive(Clone, Debug, Default)]
-pub struct Why(Option<Arc<dyn Numbers>>);
-
-/// What can be told, on any thread.
-pub trait Numbers: fmt::Display + fmt::Debug + Send + Sync {}
-
-impl<T: fmt::Display + fmt::Debug + Send + Sync> Numbers for T {}
-
-impl Why {
-    pub fn of(numbers: impl Numbers + 'static) -> Why {
-        Why(Some(Arc::new(numbers)))
-    }
-}
-
-impl PartialEq for Why {
-    fn eq(&self, _: &Why) -> bool {
-        true
-    }
+/// What a file held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before<'a> {
+    Value(&'a str),
+    /// A CPU set that was inherited.
+    Parents,
 }
 
 /// Where a pod's cgroup lies: kubelet sorts pods by their Kubernetes QoS.
@@ -98,7 +88,18 @@ pub enum Place {
     Host,
     /// A group of resctrl by name.
     Resctrl(Arc<str>),
-    Process(u32),
+    Process(Box<ProcessPlace>),
+}
+
+/// A process of a container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessPlace {
+    pub pid: u32,
+    /// In ticks since the machine began: ids are used again.
+    pub start_ticks: u64,
+    pub pod: PodId,
+    /// As the kubelet reports it.
+    pub container: Arc<str>,
 }
 
 /// The cgroup of an application that runs beside the pods.
@@ -312,6 +313,7 @@ mod tests {
     use koord_api::crd::node_slo::{CgroupBase, CgroupPath};
 
     use super::*;
+    use crate::decide::hooks::cpuset::Because;
 
     #[test]
     fn names_are_unique() {
@@ -324,11 +326,19 @@ mod tests {
         let place = Place::Kube(KubeQos::BestEffort);
         let message = |file, value, cause| {
             let wish = Wish::new(place.clone(), file, value, cause);
-            (wish.cause.reason(), wish.audit_message())
+            (wish.cause.reason(), wish.audit_message(None))
         };
         let plain = Wish::new(place.clone(), File::CpuShares, Value::Number(2), Cause::RuntimeHook);
-        let told = plain.clone().because(&Why::of("3 found"));
-        assert_eq!(told.audit_message(), "update cpu.shares to 2; 3 found");
+        let why = Why::Cpus(Because::SharePool);
+        let told = plain.clone().because(&why);
+        for (before, want) in [
+            (None, format!("update cpu.shares to 2{why}")),
+            (Some(Before::Value("59")), format!("update cpu.shares to 2, was 59{why}")),
+            (Some(Before::Parents), format!("update cpu.shares to 2, was its parent's{why}")),
+        ] {
+            assert_eq!(told.audit_message(before), want);
+        }
+        assert_eq!(why.to_string(), "; the share pools of LS pods");
         assert_eq!(told, plain, "numbers make no other wish");
         let cpus = Value::Cpus(CpuSet::range(0..=3));
         for (file, value, cause, reason, want) in [

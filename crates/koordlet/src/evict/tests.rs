@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::decide::sketch::pod;
-use crate::flags::{AuditOptions, RuntimeOptions};
+use crate::flags::RuntimeOptions;
 
 /// Requests that a runtime got: path and body.
 type Got = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
@@ -127,14 +127,7 @@ fn world(dir: tempfile::TempDir, way: Way) -> World {
 
 /// A world with somebody who hears of events.
 fn told(dir: tempfile::TempDir, way: Way, recorder: Option<Recorder>) -> World {
-    let audit = AuditOptions {
-        dir: dir.path().join("audit"),
-        verbose: 3,
-        disk_mib_max: 16,
-        readers_max: 4,
-        events_max: 256,
-    };
-    let (metrics, auditor) = (KoordletMetrics::new("n1"), Auditor::open(&audit));
+    let (metrics, auditor) = (KoordletMetrics::new("n1"), Auditor::of_test(dir.path()));
     metrics.node_seen();
     let (sender, worker) = evictor(way, recorder, metrics.clone(), auditor.clone());
     tokio::spawn(worker.run());

@@ -27,7 +27,7 @@ fn complaint(line: &str) -> (u8, String) {
 #[test]
 fn defaults() {
     let options = run("");
-    assert_eq!(options.addr, "0.0.0.0:9316".parse().unwrap());
+    assert_eq!(options.addr, Listen::Everywhere { port: 9316 });
     assert_eq!((options.qps, options.burst), (20.0, 30));
     assert_eq!(options.kubelet.sync_interval, Some(Duration::from_secs(10)));
     assert_eq!(options.kubelet.timeout, Duration::from_secs(3));
@@ -101,7 +101,7 @@ fn the_chart_starts() {
     let options = run("-addr=:9317 -cgroup-root-dir=/host-cgroup/ \
         -feature-gates=BECPUEvict=true,BEMemoryEvict=true,CgroupReconcile=true,Accelerators=true \
         -runtime-hooks-host-endpoint=/var/run/koordlet/koordlet.sock --logtostderr=true --v=4");
-    assert_eq!(options.addr.port(), 9317);
+    assert_eq!(options.addr, Listen::Everywhere { port: 9317 });
     assert!(options.gates.is_on("CgroupReconcile"));
     assert_eq!(options.log.verbosity, 4);
 }

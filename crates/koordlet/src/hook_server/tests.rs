@@ -12,6 +12,8 @@ use prost::Message;
 use tokio::net::UnixStream;
 
 use super::*;
+use crate::decide::hooks::stage::Wanted;
+use crate::decide::why::Why;
 
 /// What was asked: the stage, the pod's QoS among groups, the container, the group.
 type Seen = Arc<Mutex<Vec<(Stage, KubeQos, Option<AskedContainer>, String)>>>;
@@ -108,7 +110,7 @@ fn container_request() -> ContainerResourceHookRequest {
 #[tokio::test]
 async fn a_request_is_echoed_with_what_hooks_say() {
     let says = Values {
-        quota: Some(-1),
+        quota: Some(Wanted::new(-1, Why::Unsaid)),
         cpus: Some("4-5".into()),
         env: vec![("NVIDIA_VISIBLE_DEVICES", "0".into())],
         ..Values::default()

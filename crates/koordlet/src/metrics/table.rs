@@ -142,6 +142,9 @@ metrics! {
     StrategyHealth = "koordlet_qos_strategy_status", Counter, Internal, Always, ["node", "strategy", "status"],
         "Turns of strategies by what became of them";
 
+    NodeChange = "koordlet_node_change", Counter, Internal, Always, ["node", "kind", "status"],
+        "Changes of the node that are no value of a file: threads and groups of resctrl, cookies, traffic";
+
     NodeResourceAllocatable = "koordlet_node_resource_allocatable", Gauge, External, Always,
         ["node", "resource", "unit"], "the node allocatable of resources updated by koordinator";
     NodePriorityReclaimable = "koordlet_node_priority_resource_reclaimable", Gauge, External, Always,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use koord_kit::client::ClientError;
 use koord_kit::events::{Flavour, Recorder, recorder};
-use koord_kit::http::{Check, Health, serve};
+use koord_kit::http::{Check, Health, Listen, serve};
 use koord_kit::metrics::{ClientMetrics, KitMetrics};
 use koord_linux::cgroup::{Cgroups, Driver, Version};
 use koord_linux::executor::Target;
@@ -15,9 +15,9 @@ use koord_linux::handle::raise_open_files;
 use koord_linux::resource::Resource;
 use koord_linux::root::Root;
 use koord_linux::stat::page_bytes;
+use koord_linux::system::SystemFile;
 use koord_linux::{error, kubelet};
 use kube::api::Api;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -52,7 +52,7 @@ pub enum StartError {
     #[error("cannot find the cgroups")]
     Cgroups(#[source] error::Error),
     #[error("cannot listen on {address}")]
-    Listen { address: SocketAddr, source: std::io::Error },
+    Listen { address: Listen, source: std::io::Error },
     #[error("cannot start the node's thread")]
     Thread(#[source] std::io::Error),
     /// Of `--clean-up`. The log names each of them.
@@ -155,7 +155,7 @@ impl Base {
     async fn serve(&self, readiness: &Readiness, today: Today) -> Result<SocketAddr, StartError> {
         let address = self.options.addr;
         let failed = |source| StartError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = address.bind().await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let health = Arc::new(Health::default());
         let readiness = readiness.clone();
@@ -311,6 +311,7 @@ fn hooks_of(target: &Target) -> &'static [&'static str] {
             Resource::NetClassId => &["TCNetworkQoS"],
             _ => &["GroupIdentity", "CPUSetAllocator", "BatchResource", "CPUNormalization", "CoreSched"],
         },
+        Target::System(SystemFile::OomScoreAdj(_)) => &["OOMScoreAdj"],
         Target::System(_) => &["GroupIdentity", "CoreSched"],
         Target::Schemata { .. } => &["Resctrl"],
     }
@@ -432,7 +433,7 @@ fn seconds_now() -> f64 {
 #[cfg(test)]
 mod tests {
     use koord_linux::cgroup::Dir;
-    use koord_linux::system::SystemFile;
+    use koord_linux::process::Process;
 
     use super::*;
     use crate::decide::wish::Cause;
@@ -450,6 +451,12 @@ mod tests {
             (Cause::RuntimeHook, file(Resource::CfsQuotaUs), "CPUNormalization", "GroupIdentity"),
             (Cause::RuntimeHook, file(Resource::NetClassId), "TCNetworkQoS", "GroupIdentity"),
             (Cause::RuntimeHook, Target::System(SystemFile::SchedCore), "CoreSched", "CPUSetAllocator"),
+            (
+                Cause::RuntimeHook,
+                Target::System(SystemFile::OomScoreAdj(Process { pid: 7, start_ticks: 1 })),
+                "OOMScoreAdj",
+                "CoreSched",
+            ),
             (Cause::SystemConfig, Target::System(SystemFile::MinFreeKbytes), "SystemConfig", "CoreSched"),
         ] {
             let gates = gates_of(&Change { reason: cause.reason(), target: &target, feature: None });

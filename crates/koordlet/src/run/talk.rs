@@ -37,7 +37,7 @@ pub(super) fn start(
     let kubelet = Kubelet::new(state.clone(), cluster.clone(), kubelet_options(options), observe);
     let watcher =
         Watcher { client: base.client.clone(), node: options.node_name.clone(), metrics: base.kit.clone() };
-    base.tasks.spawn(watcher.clone().node(state.clone(), base.stop.clone()));
+    base.tasks.spawn(watcher.clone().node(state.clone(), base.recorder.clone(), base.stop.clone()));
     base.tasks.spawn(watcher.clone().slo(state.clone(), &[], base.stop.clone()));
     base.tasks.spawn(watcher.clone().metric(state.clone(), options.reports.pace, base.stop.clone()));
     if options.gates.is_on("BlkIOReconcile") {

@@ -11,11 +11,13 @@ use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::crd::node_slo::{NodeSLO, NodeSloSpec};
 use koord_api::slo::Effective;
 use koord_kit::cache::{Cache, CacheBuilder, Delta, Deltas, Reflector};
+use koord_kit::events::Recorder;
 use koord_kit::metrics::KitMetrics;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use super::node_faults::NodeFaults;
 use super::{MetricPace, MetricPolicy, NodeState, State};
 
 /// Changes that may wait; one object changes seldom.
@@ -46,11 +48,13 @@ impl Watcher {
         self.cache(|object: NodeResourceTopology| object)
     }
 
-    /// Follows the Node.
-    pub async fn node(self, state: State, stop: CancellationToken) {
+    /// Follows the Node, and tells users of annotations that cannot be read.
+    pub async fn node(self, state: State, recorder: Recorder, stop: CancellationToken) {
         let (cache, worker) = self.cache(|object: v1::Node| NodeState::read(&object));
+        let mut faults = NodeFaults::default();
         let take = |news: News<NodeState>| {
             if let News::Object(node) = news {
+                faults.tell(&node, &recorder);
                 node_seen(&state, node);
             }
         };

@@ -280,7 +280,7 @@ fn causes_reach_the_audit() {
         log.lock().unwrap().push(line);
     });
     let mut executor = Executor::new(root, cgroups, Duration::from_secs(60), audit);
-    let cause = Cause { reason: "CPUSuppress", subject: Subject::Node, message: "budget 4000m".into() };
+    let cause = Cause { reason: "CPUSuppress", subject: Subject::Node, words: None };
     let update = Update::cgroup(Resource::CpuShares, &be(), "100").because(Arc::new(cause));
     executor.update(Instant::now(), Caching::Trust, &update);
     assert_eq!(*heard.lock().unwrap(), ["cgroup CPUSuppress Node: 50 -> 100"]);

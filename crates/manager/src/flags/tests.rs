@@ -25,8 +25,8 @@ fn variables(environment: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
 #[test]
 fn defaults() {
     let options = run("");
-    assert_eq!(options.metrics, Some("0.0.0.0:8080".parse().unwrap()));
-    assert_eq!(options.health, Some("0.0.0.0:8000".parse().unwrap()));
+    assert_eq!(options.metrics, Some(Listen::Everywhere { port: 8080 }));
+    assert_eq!(options.health, Some(Listen::Everywhere { port: 8000 }));
     assert_eq!(options.election, Some(Election { namespace: Some("koordinator-system".to_owned()) }));
     assert_eq!((options.namespace, options.kubeconfig.as_str()), (None, ""));
     assert_eq!(options.sync_period, Some(Duration::from_secs(36_000)));
@@ -128,7 +128,7 @@ fn a_chart_s_command_line_is_read() {
          --leader-election-namespace=koordinator-system --v=4 --feature-gates=NodeMutatingWebhook=true \
          --sync-period=0 --config-namespace=koord --rest-config-qps=200 --rest-config-burst=400",
     );
-    assert_eq!(options.metrics, Some("0.0.0.0:8081".parse().unwrap()));
+    assert_eq!(options.metrics, Some(Listen::Everywhere { port: 8081 }));
     assert_eq!(options.health, Some("127.0.0.1:8001".parse().unwrap()));
     assert_eq!(options.sync_period, None);
     assert_eq!(options.config_namespace, "koord");
@@ -175,8 +175,8 @@ fn mistakes_are_named() {
         (
             "--metrics-addr=here",
             ("", ""),
-            "flag --metrics-addr: \"here\" is not accepted, expected an address such as :8080 or 127.0.0.1:8080, or 0 \
-             for none",
+            "flag --metrics-addr: \"here\" is not accepted, expected an address such as :8080, 127.0.0.1:8080 \
+             or [::1]:8080, or 0 for none",
         ),
         ("", ("WEBHOOK_PORT", "https"), "WEBHOOK_PORT=\"https\": expected a port number"),
         ("", ("WEBHOOK_CERT_WRITER", "vault"), "WEBHOOK_CERT_WRITER=\"vault\": expected secret, fs or given"),

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use http::{Request, StatusCode, header};
 use hyper::body::Incoming;
-use koord_kit::http::{Answer, Health, Router, serve, with_type};
+use koord_kit::http::{Answer, Health, Listen, Router, serve, with_type};
 use koord_kit::metrics::{Format, Metrics};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -18,7 +17,7 @@ use crate::flags::Options;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}")]
 pub struct ListenError {
-    address: SocketAddr,
+    address: Listen,
     source: std::io::Error,
 }
 
@@ -72,10 +71,10 @@ pub(super) async fn start(
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) -> Result<Bound, ListenError> {
-    let serve_at = async |address: Option<SocketAddr>, router: Router| {
+    let serve_at = async |address: Option<Listen>, router: Router| {
         let Some(address) = address else { return Ok(None) };
         let failed = |source| ListenError { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = address.bind().await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         tasks.spawn(serve(listener, router, None, stop.clone()));
         Ok(Some(bound))

@@ -1,7 +1,9 @@
 //! What the environment says about the webhook server. Spec: manager 1.2.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+
+use koord_kit::http::Listen;
 
 use super::paths::Side;
 
@@ -99,12 +101,11 @@ impl Settings {
         })
     }
 
-    /// What to listen on, the best first: all addresses of both families, or of the one there is. Where nobody but this
-    /// machine calls, nobody else has to be able to.
-    pub fn addresses(&self) -> Vec<IpAddr> {
+    /// Where nobody but this machine calls, nobody else has to be able to.
+    pub fn listen(&self) -> Listen {
         match self.host.as_deref() {
-            Some("127.0.0.1") => vec![Ipv4Addr::LOCALHOST.into()],
-            _ => vec![Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()],
+            Some("127.0.0.1") => Listen::At((Ipv4Addr::LOCALHOST, self.port).into()),
+            _ => Listen::Everywhere { port: self.port },
         }
     }
 
@@ -146,9 +147,9 @@ mod tests {
             (six.writer, six.url("/x").as_deref()),
             (Writer::Secret, Some("https://[fd00::1]:9876/x"))
         );
-        assert_eq!(six.addresses().len(), 2, "others may call");
+        assert_eq!(six.listen(), Listen::Everywhere { port: six.port }, "others may call");
         let local = settings(&[("WEBHOOK_HOST", "127.0.0.1"), ("WEBHOOK_PORT", "0")]).unwrap();
-        assert_eq!((local.port, local.addresses()), (0, vec![IpAddr::from([127, 0, 0, 1])]));
+        assert_eq!((local.port, local.listen()), (0, Listen::At(([127, 0, 0, 1], 0).into())));
         let files = settings(&[("WEBHOOK_CERT_WRITER", "fs")]).unwrap();
         assert_eq!(files.writer, Writer::Files);
         let given = settings(&[("WEBHOOK_CERT_WRITER", "given"), ("WEBHOOK_HOST", "10.0.0.5")]).unwrap();

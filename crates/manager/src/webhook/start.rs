@@ -164,18 +164,12 @@ fn follow_given(
     Ok((tls, Box::pin(following)))
 }
 
-/// Listens on the first address that can be had, and says on which port.
+/// Listens, and says on which port.
 async fn listen(settings: &Settings) -> Result<(TcpListener, u16), StartError> {
-    let port = settings.port;
-    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in settings.addresses() {
-        let bound = TcpListener::bind((address, port)).await;
-        match bound.and_then(|listener| Ok((listener.local_addr()?.port(), listener))) {
-            Ok((port, listener)) => return Ok((listener, port)),
-            Err(error) => failure = error,
-        }
-    }
-    Err(StartError::Listen { port, source: failure })
+    let failed = |source| StartError::Listen { port: settings.port, source };
+    let listener = settings.listen().bind().await.map_err(failed)?;
+    let port = listener.local_addr().map_err(failed)?.port();
+    Ok((listener, port))
 }
 
 /// A process that is asked to stop meanwhile has nothing to complain of: what follows ends at once.

@@ -13,9 +13,11 @@ use koord_linux::system::SystemFile;
 use super::super::{Ground, Hands, Setting};
 use super::{below, sandboxes, timed};
 use crate::apply::dir_of;
-use crate::decide::hooks::group_identity::{Dangling, Rule, Switches, kernel_wishes, pod_wish, rule_changed};
+use crate::decide::hooks::group_identity::{
+    Dangling, Rule, Switches, application_wishes, class_wishes, kernel_wishes, pod_wish, rule_changed,
+};
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{Batch, Cause, File, Place, Value, Wish};
+use crate::decide::wish::{Batch, Place};
 use crate::state::Snapshot;
 
 /// The rule in force.
@@ -44,8 +46,8 @@ impl Identity {
             wishes = rule_changed(&rule, kernel, ground.pods, below, apps, &dangling);
         } else if rule.is_in_force(kernel) {
             wishes.extend(kernel_wishes(&rule, kernel));
-            wishes.extend(KubeQos::ALL.map(|kube| bvt(Place::Kube(kube), rule.of_dir(kube))));
-            wishes.extend(apps.iter().map(|app| bvt(Place::of_application(app), rule.of_application(app))));
+            wishes.extend(class_wishes(&rule));
+            wishes.extend(application_wishes(&rule, apps));
         }
         let mut report = hands.apply(ground, &Batch::Each(wishes));
         let mut own = Vec::new();
@@ -58,10 +60,6 @@ impl Identity {
         report = report.and(hands.apply(ground, &Batch::Each(own)));
         timed(&setting.metrics, "pod", "cpu.bvt_warp_ns", start, report);
     }
-}
-
-fn bvt(place: Place, value: i64) -> Wish {
-    Wish::new(place, File::CpuBvtWarp, Value::Number(value), Cause::RuntimeHook)
 }
 
 /// What identities follow from; none where the kernel has none, or no strategy is known.

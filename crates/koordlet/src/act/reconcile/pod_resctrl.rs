@@ -8,12 +8,14 @@ use koord_linux::cgroup::ids;
 use koord_linux::resctrl::Resctrl;
 use koord_linux::resource::Resource;
 
+use super::super::leave::note_mount;
 use super::super::{Ground, Hands, Setting, resctrl};
 use crate::decide::hooks::pod_resctrl::{
     EVENT_CREATED, EVENT_REASON, EVENT_REMOVED, GROUP_PREFIX, group_name, leftovers, schemata,
 };
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::{Batch, Cause, File, Place, Value, Wish};
+use crate::metrics::Metric;
 
 /// What is remembered: whom groups were made for, so that their end can be told.
 #[derive(Default)]
@@ -33,8 +35,12 @@ impl PodResctrls {
         let resctrl = hands.applier.resctrl().clone();
         let wanted: Vec<(&Pod, &PodResctrl)> = ground.pods.iter().filter_map(own).collect();
         if !wanted.is_empty() {
-            if let Err(error) = resctrl.ensure_mounted() {
-                return tracing::debug!(error = &error as &dyn std::error::Error, "resctrl cannot be used");
+            match resctrl.ensure_mounted() {
+                Ok(mounted) => note_mount(&setting.root, mounted),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    return tracing::debug!(error, "resctrl cannot be used");
+                }
             }
             if self.cache_ids.is_empty() {
                 self.cache_ids = resctrl.schemata("").map(|schemata| schemata.caches()).unwrap_or_default();
@@ -46,7 +52,8 @@ impl PodResctrls {
                     for problem in &lines.problems {
                         tracing::debug!(pod = %pod.name, %problem, "a line of resctrl is left out");
                     }
-                    let wishes = lines.wish(&pod.id.uid).into_iter().chain(tasks(setting, pod, &resctrl));
+                    let wishes =
+                        lines.wish(&pod.id.uid, &platform).into_iter().chain(tasks(setting, pod, &resctrl));
                     hands.apply(ground, &Batch::Each(wishes.collect()));
                 }
             }
@@ -63,6 +70,7 @@ impl PodResctrls {
         }
         self.owners.insert(pod.id.uid.to_string(), (pod.namespace.clone(), pod.name.clone()));
         if is_new {
+            setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);
             setting.note(&pod.namespace, &pod.name, &pod.id.uid, EVENT_REASON, EVENT_CREATED);
         }
     }
@@ -85,6 +93,7 @@ impl PodResctrls {
                 );
                 continue;
             }
+            setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);
             let uid = name.strip_prefix(GROUP_PREFIX).unwrap_or_default();
             if let Some((namespace, pod)) = self.owners.remove(uid) {
                 setting.note(&namespace, &pod, uid, EVENT_REASON, EVENT_REMOVED);

@@ -83,6 +83,13 @@ fn with_all() -> Notes {
 }
 
 #[test]
+fn numbers_are_told() {
+    let want = "eth0; bytes/s at least and at most: all 1000 1000, SYSTEM 0 1000, LS 200 1000, BE 100 1000, \
+                2 pods with limits of their own";
+    assert_eq!(desired().to_string(), want);
+}
+
+#[test]
 fn an_empty_kernel_gets_everything() {
     let (lines, faults) = run(Notes::default());
     assert_eq!(faults, 0);

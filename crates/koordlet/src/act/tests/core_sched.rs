@@ -120,6 +120,26 @@ fn groups_share_cookies_and_nobody_else_does() {
     world.order(core_sched(false));
     world.second();
     assert_eq!(table.get(&PIDS), [0; 5]);
+    let records = world.records("runtime-hooks");
+    let class = "enable true, coreExpeller false, schedIdle";
+    for (name, message) in [
+        ("main", format!(r#"create cookie of group "x" for 2 processes; QoS LS, {class} 0"#)),
+        ("main", format!(r#"assign cookie of group "x" for 1 processes; QoS LS, {class} 0"#)),
+        ("main", format!(r#"create cookie of group "" for 1 processes; QoS BE, {class} 1"#)),
+        (
+            "main",
+            "clear cookie for 3 processes; QoS LS, enable false, coreExpeller false, schedIdle 0".to_owned(),
+        ),
+        ("besteffort", format!("update cpu.idle to 1, was 0; class of BestEffort pods: {class} 1")),
+    ] {
+        let wanted = (name.to_owned(), message);
+        assert!(records.contains(&wanted), "{wanted:?} is not in {records:#?}");
+    }
+    let page = world.page();
+    assert!(
+        page.contains(r#"koordlet_node_change{node="n1",kind="core-sched-cookie",status="success"}"#),
+        "{page}"
+    );
     world.order(json!({}));
     world.second();
     assert_eq!(world.get("kubepods/besteffort/cpu.idle"), "0");

@@ -1,8 +1,6 @@
 //! Pods with their own share of caches, on a directory that looks like resctrl. The test plays the kernel's part: it puts
 //! the files into groups that appear. Only the kernel can remove a group that has files; which ones go is `decide`'s.
 
-use std::path::PathBuf;
-
 use super::*;
 
 const BANDWIDTH: &str =
@@ -11,24 +9,8 @@ const CACHE: &str =
     r#"{"llc":{"schemata":{"range":[0,50]},"schemataPerCache":[{"cacheID":1,"range":[0,25]}]}}"#;
 
 impl World {
-    fn put_host(&self, path: &str, content: &str) {
-        let path = self.host(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-
-    fn host(&self, path: &str) -> PathBuf {
-        self.dir.path().join(path)
-    }
-
     fn group(&self, pod: &str, file: &str) -> String {
         fs::read_to_string(self.host(&format!("sys/fs/resctrl/koordlet-{pod}/{file}"))).unwrap()
-    }
-
-    /// A pod's turn with new pods.
-    fn turn_with_pods(&mut self) {
-        self.news.pods = true;
-        self.second();
     }
 }
 

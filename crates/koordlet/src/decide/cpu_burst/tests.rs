@@ -334,12 +334,42 @@ proptest! {
 #[test]
 fn numbers_are_told() {
     let strategy = CpuBurstStrategy { cfs_quota_burst_percent: Some(300), ..CpuBurstStrategy::default() };
+    let mut buckets = Buckets::default();
+    let strategy = CpuBurstStrategy { cfs_quota_burst_period_seconds: Some(300), ..strategy };
+    buckets.ask(&Arc::from("c"), Duration::ZERO, &strategy, 98.0, &mut || 0.25);
     let numbers = Numbers {
+        limit_milli: 1000,
+        bucket: buckets.get("c").copied(),
         quota: quota::Move::new(100_000, &strategy, 100_000, Operation::ScaleUp, NodeState::Idle),
         group: GroupSample { quota: Some(100_000), used: Some(0.98), throttled: Some(0.25) },
         node: NodeLoad { state: NodeState::Idle, pool_total: 8.0, pool_used: 1.2, threshold_percent: 50 },
     };
-    let want = "ScaleUp from 100000 to 120000, within 100000 and 300000; 0.98 cores used, 25 % of periods throttled; \
+    let want = "ScaleUp from 100000 to 120000, within 100000 and 300000 of limit 1000m; 0.98 cores used, \
+                25 % of periods throttled; 15000 of 60000 tokens left; \
                 Idle: 1.20 of 8.00 shared cores used, threshold 50 %";
     assert_eq!(numbers.to_string(), want);
+}
+
+/// What a burst comes from, with the quota that bounds it on mainline kernels.
+#[test]
+fn savings_are_told() {
+    for (policy, container, whole) in [
+        (
+            "auto",
+            "limit 2000m, cpuBurstPercent 1000, quota 200000",
+            "limit 2000m, cpuBurstPercent 1000, quota 200000",
+        ),
+        (
+            "none",
+            "limit 2000m, cpuBurstPercent none, quota 200000",
+            "limit 2000m, cpuBurstPercent none, quota 200000",
+        ),
+    ] {
+        let case = Case { pod: ls(&["2"]).read(), strategy: strategy(policy), ..case(200_000, 200_000) };
+        let plan = case.plan();
+        let bursts =
+            plan.batches.iter().flat_map(Batch::wishes).filter(|wish| wish.file == File::CpuCfsBurst);
+        let told: Vec<String> = bursts.map(|wish| wish.why.to_string()).collect();
+        assert_eq!(told, [format!("; {container}"), format!("; {whole}")], "{policy}");
+    }
 }

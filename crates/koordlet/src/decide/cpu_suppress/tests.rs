@@ -394,8 +394,8 @@ fn numbers_are_told() {
         suppress_milli: 3400,
     };
     let numbers = Numbers { budget, wanted: 4, before: 8, unit: "CPUs" };
-    let wish = quota_wish(2000, Cause::CpuSuppress).because(&Why::of(numbers));
+    let wish = quota_wish(2000, Cause::CpuSuppress).because(&Why::Suppress(Arc::new(numbers)));
     let want = "update BE group to cfs_quota: 2000; 65 % of 8000m - LS pods 1500m - host applications 0m - system 300m \
                 (reserved 100m), at least 10 %, = 3400m; BE pods use 200m; from 8 to 4 CPUs, a step at a time";
-    assert_eq!(wish.audit_message(), want);
+    assert_eq!(wish.audit_message(None), want);
 }

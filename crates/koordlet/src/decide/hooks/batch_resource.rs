@@ -1,5 +1,7 @@
 //! Batch resources: what the kernel is told of best-effort pods' own CPU and memory. Spec: koordlet-enforce 15.3.
 
+use std::fmt;
+
 use koord_api::annotation::ratio::Ratio;
 use koord_api::crd::node_slo::{CpuSuppressPolicy, ResourceThresholdStrategy};
 use koord_api::keys::resource::{BATCH_CPU, BATCH_MEMORY};
@@ -10,7 +12,8 @@ use koord_api::slo::defaults;
 use super::number;
 use crate::decide::convert::{UNLIMITED, quota, scaled_quota, shares};
 use crate::decide::snapshot::{Container, Pod, whole};
-use crate::decide::wish::{Batch, File, Place, Wish};
+use crate::decide::why::OrNone;
+use crate::decide::wish::{Batch, File, Place, Why, Wish};
 
 /// What the node's rules make of quotas.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -84,6 +87,11 @@ impl Asked {
         }
     }
 
+    pub(super) fn why(&self, rule: &Rule) -> Why {
+        let Asked { cpu_request, cpu_limit, memory_limit, .. } = *self;
+        Why::BatchResource(Numbers { cpu_request, cpu_limit, memory_limit, rule: *rule })
+    }
+
     pub fn limits(&self, rule: &Rule) -> Limits {
         Limits {
             shares: shares(self.cpu_request.unwrap_or(0)),
@@ -93,16 +101,17 @@ impl Asked {
     }
 }
 
-/// A pod's own limits: the sums over its containers, and none where one of them has none.
-pub fn pod_limits(asked: &[Asked], rule: &Rule) -> Limits {
+/// What a pod asks for: the sums over its containers, and no limit where one of them has none.
+pub fn together(asked: &[Asked]) -> Asked {
     let sum = |of: fn(&Asked) -> Option<i64>| {
         asked.iter().try_fold(0_i64, |sum, asked| Some(sum.saturating_add(of(asked)?)))
     };
     let requests = asked.iter().filter_map(|asked| asked.cpu_request).filter(|request| *request > 0);
-    Limits {
-        shares: shares(requests.fold(0, i64::saturating_add)),
-        quota: rule.quota(sum(|asked| asked.cpu_limit)),
-        memory: sum(|asked| asked.memory_limit).unwrap_or(UNLIMITED),
+    Asked {
+        container: String::new(),
+        cpu_request: Some(requests.fold(0, i64::saturating_add)),
+        cpu_limit: sum(|asked| asked.cpu_limit),
+        memory_limit: sum(|asked| asked.memory_limit),
     }
 }
 
@@ -113,31 +122,58 @@ pub fn wishes(pods: &[Pod], rule: &Rule) -> Batch {
     let (mut of_pods, mut of_containers) = (Vec::new(), Vec::new());
     for pod in pods.iter().filter(|pod| pod.is_active()) {
         let Some(asked) = asked(pod) else { continue };
-        let of_pod = pod_limits(&asked, rule);
-        write(&mut of_pods, pod.place(), of_pod);
+        let whole = together(&asked);
+        let of_pod = whole.limits(rule);
+        write(&mut of_pods, pod.place(), of_pod, whole.why(rule));
         for container in &pod.containers {
             let asked = asked.iter().find(|asked| asked.container == container.name);
             if let (Some(asked), Some(place)) = (asked, container.place(pod)) {
-                write(&mut of_containers, place, asked.limits(rule));
+                write(&mut of_containers, place, asked.limits(rule), asked.why(rule));
             }
         }
         for container in pod.init_containers.iter().filter(|own| own.is_running && asks(own)) {
             let Some(place) = container.place(pod) else { continue };
-            let mut own = Asked::new(&container.name, &container.requests, &container.limits).limits(rule);
+            let asked = Asked::new(&container.name, &container.requests, &container.limits);
+            let mut own = asked.limits(rule);
             if of_pod.quota > 0 {
                 // The pod's quota is that of the containers to come.
                 own.quota = own.quota.min(of_pod.quota);
             }
-            write(&mut of_containers, place, own);
+            write(&mut of_containers, place, own, asked.why(rule));
         }
     }
     Batch::Levels(vec![of_pods, of_containers])
 }
 
-fn write(out: &mut Vec<Wish>, place: Place, limits: Limits) {
-    out.push(number(place.clone(), File::CpuShares, limits.shares));
-    out.push(number(place.clone(), File::CpuCfsQuota, limits.quota));
-    out.push(number(place, File::MemoryLimit, limits.memory));
+fn write(out: &mut Vec<Wish>, place: Place, limits: Limits, why: Why) {
+    for (file, value) in [
+        (File::CpuShares, limits.shares),
+        (File::CpuCfsQuota, limits.quota),
+        (File::MemoryLimit, limits.memory),
+    ] {
+        out.push(number(place.clone(), file, value).because(&why));
+    }
+}
+
+/// What the files of a group follow from. Milli-cores and bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Numbers {
+    pub cpu_request: Option<i64>,
+    pub cpu_limit: Option<i64>,
+    pub memory_limit: Option<i64>,
+    pub rule: Rule,
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Numbers { cpu_request, cpu_limit, memory_limit, rule } = *self;
+        write!(f, "{BATCH_CPU} request {}, limit {}; ", OrNone(cpu_request), OrNone(cpu_limit))?;
+        write!(f, "{BATCH_MEMORY} limit {}", OrNone(memory_limit))?;
+        if rule.is_quota_unset {
+            f.write_str("; no quotas while all best-effort pods have one")?;
+        }
+        rule.ratio.map_or(Ok(()), |ratio| write!(f, "; CPU ratio {ratio}"))
+    }
 }
 
 #[cfg(test)]
@@ -165,7 +201,7 @@ mod tests {
     fn quotas(pod: &PodSketch, rule: &Rule) -> Vec<i64> {
         let asked = asked(&pod.read()).unwrap();
         let containers = asked.iter().map(|asked| asked.limits(rule).quota);
-        std::iter::once(pod_limits(&asked, rule).quota).chain(containers).collect()
+        std::iter::once(together(&asked).limits(rule).quota).chain(containers).collect()
     }
 
     #[test]
@@ -202,7 +238,36 @@ mod tests {
         );
         assert_eq!(asked(&sketch.qos("LS").read()), None);
         let memory = pod("p").qos("BE").container("c", &[], &[(MEMORY, "1Gi")]).container("d", &[], &[]);
-        assert_eq!(pod_limits(&asked(&memory.read()).unwrap(), &Rule::default()).memory, -1);
+        assert_eq!(together(&asked(&memory.read()).unwrap()).limits(&Rule::default()).memory, -1);
+    }
+
+    #[test]
+    fn numbers_are_told() {
+        let sketch = pod("p").qos("BE").container("a", &[(CPU, "500")], &[(CPU, "1000"), (MEMORY, "1000")]);
+        let sketch = sketch.container("b", &[(CPU, "500")], &[(CPU, "1000")]).running();
+        let rule = Rule { is_quota_unset: false, ratio: Ratio::new(1.25) };
+        let told = |rule: &Rule| -> Vec<String> {
+            let batch = wishes(&[sketch.read()], rule);
+            batch
+                .wishes()
+                .filter(|wish| wish.file == File::CpuCfsQuota)
+                .map(|w| w.audit_message(None))
+                .collect()
+        };
+        let (cpu, memory) = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory");
+        let want = [
+            ("160000", "request 1000, limit 2000", "limit none"),
+            ("80000", "request 500, limit 1000", "limit 1000"),
+            ("80000", "request 500, limit 1000", "limit none"),
+        ];
+        let want = want.map(|(quota, of_cpu, of_memory)| {
+            format!(
+                "update cpu.cfs_quota_us to {quota}; {cpu} {of_cpu}; {memory} {of_memory}; CPU ratio 1.25"
+            )
+        });
+        assert_eq!(told(&rule), want);
+        let unset = told(&Rule { is_quota_unset: true, ratio: None });
+        assert!(unset[0].ends_with("; no quotas while all best-effort pods have one"), "{unset:?}");
     }
 
     /// koordlet-enforce 14.5: regular containers, then init containers.
@@ -227,7 +292,7 @@ mod tests {
             let asked: Vec<Asked> =
                 limits.iter().map(|limit| Asked { cpu_limit: *limit, ..Asked::default() }).collect();
             let rule = Rule { is_quota_unset: false, ratio: Ratio::new(ratio) };
-            let pod = pod_limits(&asked, &rule);
+            let pod = together(&asked).limits(&rule);
             prop_assert_eq!(pod.quota == -1, limits.contains(&None));
             for limits in asked.iter().map(|asked| asked.limits(&rule)).chain([pod]) {
                 prop_assert!(limits.quota == -1 || limits.quota >= 1000);

@@ -5,13 +5,15 @@
 
 pub mod cookies;
 
+use std::fmt;
+
 use koord_api::annotation::core_sched::CoreSched;
 use koord_api::crd::node_slo::{CpuPolicy, ResourceQos, ResourceQosStrategy};
 use koord_api::qos::{KubeQos, Qos};
 
 use super::number;
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{Cause, File, Place, Value, Wish};
+use crate::decide::wish::{Cause, File, Place, Value, Why, Wish};
 
 /// What holds for one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +71,8 @@ impl Rule {
         }
     }
 
-    fn of_pod(&self, pod: &Pod) -> Class {
+    /// What holds for a pod.
+    pub fn of_pod(&self, pod: &Pod) -> Class {
         match pod.qos {
             Some(Qos::Lse | Qos::Lsr) => self.lsr,
             Some(Qos::Ls) => self.ls,
@@ -91,9 +94,39 @@ impl Rule {
 
     /// cpu.idle of the Kubernetes classes' groups.
     pub fn idle_wishes(&self) -> Vec<Wish> {
-        let idle =
-            |kube: KubeQos| number(Place::Kube(kube), File::CpuIdle, i64::from(self.of_kube(kube).is_idle));
+        let idle = |kube: KubeQos| {
+            let class = self.of_kube(kube);
+            let why = Why::CoreSched(Because::Class { kube, class });
+            number(Place::Kube(kube), File::CpuIdle, i64::from(class.is_idle)).because(&why)
+        };
         KubeQos::ALL.map(idle).to_vec()
+    }
+}
+
+/// What values of the node follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    Class {
+        kube: KubeQos,
+        class: Class,
+    },
+    /// Core scheduling is on.
+    Switched,
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Because::Class { kube, class } => write!(f, "class of {kube:?} pods: {class}"),
+            Because::Switched => f.write_str("cpuPolicy coreSched is on, which excludes group identities"),
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Class { is_enabled, is_expeller, is_idle } = self;
+        write!(f, "enable {is_enabled}, coreExpeller {is_expeller}, schedIdle {}", u8::from(*is_idle))
     }
 }
 
@@ -108,7 +141,10 @@ pub enum Kernel {
 
 /// Switches that must be thrown first: group identity and core scheduling exclude each other.
 pub fn kernel_wishes(kernel: Kernel, has_group_identity: bool) -> Vec<Wish> {
-    let switch = |file: File, value: Value| Wish::new(Place::Host, file, value, Cause::RuntimeHook);
+    let switch = |file: File, value: Value| {
+        let why = Why::CoreSched(Because::Switched);
+        Wish::new(Place::Host, file, value, Cause::RuntimeHook).because(&why)
+    };
     let identity = has_group_identity.then(|| switch(File::SchedGroupIdentityEnabled, Value::Number(0)));
     let own = match kernel {
         Kernel::Mainline => None,

@@ -1,5 +1,7 @@
 //! CPU normalization: quotas on CPUs that are faster than the cluster's slowest. Spec: koordlet-enforce 15.4.
 
+use std::fmt;
+
 use koord_api::annotation::ratio::{CpuNormalizationRatio, Ratio};
 use koord_api::keys::resource::CPU;
 use koord_api::qos::Qos;
@@ -7,7 +9,7 @@ use koord_api::qos::Qos;
 use super::number;
 use crate::decide::convert::{UNLIMITED, quota, scaled_quota};
 use crate::decide::snapshot::{Container, Node, Pod, milli};
-use crate::decide::wish::{Batch, File};
+use crate::decide::wish::{Batch, File, Place, Why, Wish};
 
 /// Whether a pod's quota is scaled: LS pods, and pods of no class that are not pinned.
 pub fn applies(pod: &Pod) -> bool {
@@ -73,16 +75,39 @@ pub fn wishes(pods: &[Pod], ratio: Option<Ratio>) -> Batch {
     for pod in pods.iter().filter(|pod| pod.is_active() && applies(pod)) {
         let whole = pod_quota(pod);
         if whole > 0 {
-            of_pods.push(number(pod.place(), File::CpuCfsQuota, scaled_quota(whole, ratio)));
+            of_pods.push(scaled(pod.place(), whole, ratio));
         }
         for container in pod.with_init_containers() {
             let own = container_quota(container);
             if let Some(place) = container.place(pod).filter(|_| own > 0) {
-                of_containers.push(number(place, File::CpuCfsQuota, scaled_quota(own, ratio)));
+                of_containers.push(scaled(place, own, ratio));
             }
         }
     }
     Batch::Levels(vec![of_pods, of_containers])
+}
+
+fn scaled(place: Place, quota: i64, ratio: Option<Ratio>) -> Wish {
+    let why = Why::Normalization(Scaling { quota, ratio });
+    number(place, File::CpuCfsQuota, scaled_quota(quota, ratio)).because(&why)
+}
+
+/// What a quota follows from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaling {
+    /// What the limits say.
+    pub quota: i64,
+    pub ratio: Option<Ratio>,
+}
+
+impl fmt::Display for Scaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limits give {}, ", self.quota)?;
+        match self.ratio {
+            Some(ratio) => write!(f, "CPU ratio {ratio}"),
+            None => f.write_str("no CPU ratio"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +157,19 @@ mod tests {
         let without = node(&[], &[]).read();
         assert_eq!(written(&without), ["300000", "200000", "100000"], "koordlet-enforce#18.209");
         assert_eq!(memory.take(&without), Ok(News::Same));
+    }
+
+    #[test]
+    fn numbers_are_told() {
+        let pods = [pod("p").qos("LS").container("a", &[], &[("cpu", "2")]).read()];
+        for (ratio, want) in [
+            (Ratio::new(1.25), "update cpu.cfs_quota_us to 160000; limits give 200000, CPU ratio 1.25"),
+            (None, "update cpu.cfs_quota_us to 200000; limits give 200000, no CPU ratio"),
+        ] {
+            let told: Vec<String> =
+                wishes(&pods, ratio).wishes().map(|wish| wish.audit_message(None)).collect();
+            assert_eq!(told, [want]);
+        }
     }
 
     #[test]

@@ -1,5 +1,10 @@
 //! Which CPUs a container runs on. Spec: koordlet-enforce 15.2.
 
+use std::fmt;
+
+use koord_api::annotation::Annotation;
+use koord_api::annotation::cpu::ResourceStatus;
+use koord_api::annotation::node::SystemQosResource;
 use koord_api::annotation::node_topology::CpuSharedPool;
 use koord_api::crd::node_slo::HostApplicationSpec;
 use koord_api::keys::resource::{BATCH_CPU, CPU};
@@ -8,7 +13,7 @@ use koord_api::qos::{KubeQos, Qos};
 use super::{container_places, number};
 use crate::decide::convert::UNLIMITED;
 use crate::decide::snapshot::{Layout, Pod};
-use crate::decide::wish::{Cause, File, Place, Value, Wish};
+use crate::decide::wish::{Cause, File, Place, Value, Why, Wish};
 
 /// The CPUs of a container, and what they follow from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +37,20 @@ pub enum Because {
     SharePool,
     /// Best-effort pods are limited by their group alone.
     BestEffort,
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Because::Pinned => write!(f, "annotation {} has CPUs", ResourceStatus::KEY),
+            Because::NumaNodes => {
+                write!(f, "share pools of the NUMA nodes in annotation {}", ResourceStatus::KEY)
+            }
+            Because::System => write!(f, "annotation {} of the node", SystemQosResource::KEY),
+            Because::SharePool => f.write_str("the share pools of LS pods"),
+            Because::BestEffort => f.write_str("best-effort pods have those of their group"),
+        }
+    }
 }
 
 /// The CPUs of a pod's containers; none when they are kubelet's business, or nothing is known yet.
@@ -96,29 +115,36 @@ pub fn pod_wishes(
     let is_repaired = matches!(pod.qos, None | Some(Qos::Lse | Qos::Lsr));
     let unsets = is_repaired && is_quota_unset(pod, is_unset_disabled);
     if unsets {
-        wishes.push(number(pod.place(), File::CpuCfsQuota, UNLIMITED));
+        wishes.push(no_quota(pod.place()));
     }
     let Some(choice) = choose(pod, rules, is_be_managed)? else { return Ok(wishes) };
     for place in sandbox.into_iter().chain(container_places(pod)) {
         if unsets {
-            wishes.push(number(place.clone(), File::CpuCfsQuota, UNLIMITED));
+            wishes.push(no_quota(place.clone()));
         }
-        wishes.extend(cpus_wish(place, &choice.cpus));
+        wishes.extend(cpus_wish(place, &choice.cpus, choice.because));
     }
     Ok(wishes)
 }
 
+fn no_quota(place: Place) -> Wish {
+    number(place, File::CpuCfsQuota, UNLIMITED).because(&Why::Cpus(Because::Pinned))
+}
+
 /// Differs: an empty set is never written to a group; the kernel refuses it (item 21).
-fn cpus_wish(place: Place, cpus: &str) -> Option<Wish> {
+fn cpus_wish(place: Place, cpus: &str, because: Because) -> Option<Wish> {
     let value = Value::Text(cpus.to_owned());
-    let wish = Wish::new(place, File::CpusetCpus, value, Cause::RuntimeHook);
+    let wish = Wish::new(place, File::CpusetCpus, value, Cause::RuntimeHook).because(&Why::Cpus(because));
     (!cpus.is_empty()).then_some(wish)
 }
 
 /// The CPUs of a host application: only LS ones share the pools.
 pub fn application_wish(application: &HostApplicationSpec, rules: &Layout) -> Result<Option<Wish>, String> {
     match Qos::parse(&application.qos) {
-        Some(Qos::Ls) => Ok(cpus_wish(Place::of_application(application), &join(rules.ls_pools.iter()))),
+        Some(Qos::Ls) => {
+            let place = Place::of_application(application);
+            Ok(cpus_wish(place, &join(rules.ls_pools.iter()), Because::SharePool))
+        }
         _ => Err(format!("only LS is supported for host application {}", application.name)),
     }
 }
@@ -143,6 +169,44 @@ mod tests {
 
     fn numa(sketch: PodSketch, entries: &str) -> PodSketch {
         sketch.placed(&format!(r#"{{"numaNodeResources":[{entries}]}}"#))
+    }
+
+    #[test]
+    fn reasons_are_told() {
+        let key = ResourceStatus::KEY;
+        let system = Layout { system: "6-7".parse().unwrap(), ..rules(false) };
+        let told = |sketch: PodSketch, rules: &Layout| -> Vec<String> {
+            let pod = sketch.container("c", &[("cpu", "1")], &[]).running().read();
+            let wishes = pod_wishes(&pod, None, Some(rules), false, false).unwrap();
+            wishes.iter().map(|wish| wish.audit_message(None)).collect()
+        };
+        let nodes = numa(pod("p").qos("LS"), r#"{"node":1,"resources":{"cpu":"2"}}"#);
+        for (sketch, want) in [
+            (
+                pod("p").qos("LS"),
+                vec!["update cpuset.cpus to 0-3,8-11; the share pools of LS pods".to_owned()],
+            ),
+            (
+                pod("p").qos("LSR").pinned("4-5"),
+                vec![
+                    format!("update cpu.cfs_quota_us to -1; annotation {key} has CPUs"),
+                    format!("update cpu.cfs_quota_us to -1; annotation {key} has CPUs"),
+                    format!("update cpuset.cpus to 4-5; annotation {key} has CPUs"),
+                ],
+            ),
+            (
+                nodes,
+                vec![format!(
+                    "update cpuset.cpus to 8-11; share pools of the NUMA nodes in annotation {key}"
+                )],
+            ),
+            (
+                pod("p").qos("SYSTEM"),
+                vec![format!("update cpuset.cpus to 6-7; annotation {} of the node", SystemQosResource::KEY)],
+            ),
+        ] {
+            assert_eq!(told(sketch, &system), want);
+        }
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Group identity: who runs first on kernels that know cpu.bvt_warp_ns. Spec: koordlet-enforce 15.1.
 
+use std::fmt;
+
+use koord_api::annotation::Annotation;
+use koord_api::annotation::node_side::PodCpuQos;
 use koord_api::crd::node_slo::{CpuPolicy, HostApplicationSpec, ResourceQos, ResourceQosStrategy};
 use koord_api::qos::{KubeQos, Qos};
 
 use super::number;
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{Cause, File, Place, Value, Wish};
+use crate::decide::wish::{File, Place, Why, Wish};
 
 /// Identity of each class; none when the class is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,43 +54,90 @@ impl Rule {
     }
 
     /// The identity of a class's pods.
-    fn of_qos(&self, qos: Option<Qos>, kube: KubeQos) -> i64 {
+    fn of_qos(&self, qos: Option<Qos>, kube: KubeQos) -> Identity {
         match (qos, kube) {
-            (Some(Qos::Lse | Qos::Lsr), _) => self.lsr.unwrap_or(0),
-            (Some(Qos::Ls), _) => self.ls.unwrap_or(0),
-            (Some(Qos::Be), _) => self.be.unwrap_or(0),
-            (_, KubeQos::Guaranteed) => self.lsr.or(self.ls).unwrap_or(0),
-            (_, KubeQos::Burstable) => self.ls.unwrap_or(0),
-            (_, KubeQos::BestEffort) => self.be.unwrap_or(0),
+            (Some(Qos::Lse | Qos::Lsr), _) => Identity::of_class(Qos::Lsr, self.lsr),
+            (Some(Qos::Ls), _) => Identity::of_class(Qos::Ls, self.ls),
+            (Some(Qos::Be), _) => Identity::of_class(Qos::Be, self.be),
+            (_, KubeQos::Guaranteed) if self.lsr.is_some() => Identity::of_class(Qos::Lsr, self.lsr),
+            (_, KubeQos::Guaranteed | KubeQos::Burstable) => Identity::of_class(Qos::Ls, self.ls),
+            (_, KubeQos::BestEffort) => Identity::of_class(Qos::Be, self.be),
         }
     }
 
     /// The identity of a Kubernetes class's group. The root of all pods has none, or pods could not differ.
-    pub fn of_dir(&self, kube: KubeQos) -> i64 {
+    pub fn of_dir(&self, kube: KubeQos) -> Identity {
         match kube {
-            KubeQos::Guaranteed => 0,
-            KubeQos::Burstable => self.ls.unwrap_or(0),
-            KubeQos::BestEffort => self.be.unwrap_or(0),
+            KubeQos::Guaranteed => Identity { value: 0, source: Source::Root },
+            KubeQos::Burstable => Identity::of_class(Qos::Ls, self.ls),
+            KubeQos::BestEffort => Identity::of_class(Qos::Be, self.be),
         }
     }
 
     /// The identity of a pod, with its annotation where it is LS.
-    pub fn of_pod(&self, pod: &Pod) -> Result<i64, String> {
+    pub fn of_pod(&self, pod: &Pod) -> Result<Identity, String> {
         // A broken annotation fails pods of every class.
         let own = pod.cpu_qos.as_ref().map_err(|error| error.reason())?;
-        match own.as_ref().filter(|_| pod.qos == Some(Qos::Ls)) {
-            Some(own) if own.0.enable == Some(true) => {
-                Ok(own.0.group_identity.unwrap_or_else(|| self.of_qos(pod.qos, pod.id.kube_qos)))
-            }
-            Some(_) => Ok(0),
-            None => Ok(self.of_qos(pod.qos, pod.id.kube_qos)),
-        }
+        let annotated = |value: i64| Identity { value, source: Source::Annotation };
+        let of_class = || self.of_qos(pod.qos, pod.id.kube_qos);
+        Ok(match own.as_ref().filter(|_| pod.qos == Some(Qos::Ls)) {
+            Some(own) if own.0.enable == Some(true) => own.0.group_identity.map_or_else(of_class, annotated),
+            Some(_) => annotated(0),
+            None => of_class(),
+        })
     }
 
-    pub fn of_application(&self, application: &HostApplicationSpec) -> i64 {
+    pub fn of_application(&self, application: &HostApplicationSpec) -> Identity {
         match Qos::parse(&application.qos) {
-            Some(Qos::System) | None => 0,
+            Some(Qos::System) | None => Identity { value: 0, source: Source::NoClass },
             qos => self.of_qos(qos, KubeQos::Guaranteed),
+        }
+    }
+}
+
+/// What a group's file should hold, and what it follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub value: i64,
+    pub source: Source,
+}
+
+/// What an identity follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// None when the class is off.
+    Class { class: Qos, identity: Option<i64> },
+    /// Of the pod.
+    Annotation,
+    /// Pods could not differ if the group of all had one.
+    Root,
+    /// A host application of no class that has one.
+    NoClass,
+    /// The kernel's switches, while a class is on.
+    Switched,
+}
+
+impl Identity {
+    fn of_class(class: Qos, identity: Option<i64>) -> Identity {
+        Identity { value: identity.unwrap_or(0), source: Source::Class { class, identity } }
+    }
+
+    pub fn wish(self, place: Place) -> Wish {
+        number(place, File::CpuBvtWarp, self.value).because(&Why::Identity(self.source))
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Class { class, identity: Some(identity) } => {
+                write!(f, "class {}, groupIdentity {identity}", class.as_str())
+            }
+            Source::Class { class, identity: None } => write!(f, "class {} is off", class.as_str()),
+            Source::Annotation => write!(f, "annotation {}", PodCpuQos::KEY),
+            Source::Root => f.write_str("the root of all pods has none"),
+            Source::NoClass => f.write_str("its class has none"),
+            Source::Switched => f.write_str("group identities are on, which excludes core scheduling"),
         }
     }
 }
@@ -97,7 +148,7 @@ pub fn kernel_wishes(rule: &Rule, kernel: Switches) -> Vec<Wish> {
         return Vec::new();
     }
     let switch = |file: File, is_on: bool| {
-        Wish::new(Place::Host, file, Value::Number(i64::from(is_on)), Cause::RuntimeHook)
+        number(Place::Host, file, i64::from(is_on)).because(&Why::Identity(Source::Switched))
     };
     let core_sched = kernel.core_sched.map(|_| switch(File::SchedCore, false));
     let identity = kernel.group_identity.map(|_| switch(File::SchedGroupIdentityEnabled, true));
@@ -125,22 +176,30 @@ pub fn rule_changed(
     if !rule.is_in_force(kernel) {
         return Vec::new();
     }
-    let bvt = |place: Place, value: i64| number(place, File::CpuBvtWarp, value);
     let mut wishes = kernel_wishes(rule, kernel);
-    wishes.extend(KubeQos::ALL.map(|kube| bvt(Place::Kube(kube), rule.of_dir(kube))));
+    wishes.extend(class_wishes(rule));
     for pod in pods {
-        let value = rule.of_qos(pod.qos, pod.id.kube_qos);
-        wishes.push(bvt(pod.place(), value));
-        wishes.extend(below(pod).into_iter().map(|place| bvt(place, value)));
+        let identity = rule.of_qos(pod.qos, pod.id.kube_qos);
+        wishes.push(identity.wish(pod.place()));
+        wishes.extend(below(pod).into_iter().map(|place| identity.wish(place)));
     }
-    let apps = applications.iter();
-    wishes.extend(apps.map(|app| bvt(Place::of_application(app), rule.of_application(app))));
+    wishes.extend(application_wishes(rule, applications));
     for left in dangling {
-        let value = rule.of_dir(left.kube_qos);
-        wishes.push(bvt(left.pod.clone(), value));
-        wishes.extend(left.containers.iter().map(|place| bvt(place.clone(), value)));
+        let identity = rule.of_dir(left.kube_qos);
+        wishes.push(identity.wish(left.pod.clone()));
+        wishes.extend(left.containers.iter().map(|place| identity.wish(place.clone())));
     }
     wishes
+}
+
+/// Groups of the Kubernetes classes.
+pub fn class_wishes(rule: &Rule) -> [Wish; 3] {
+    KubeQos::ALL.map(|kube| rule.of_dir(kube).wish(Place::Kube(kube)))
+}
+
+/// Groups of applications beside the pods.
+pub fn application_wishes(rule: &Rule, applications: &[HostApplicationSpec]) -> impl Iterator<Item = Wish> {
+    applications.iter().map(|app| rule.of_application(app).wish(Place::of_application(app)))
 }
 
 /// A pod's own identity.
@@ -148,15 +207,13 @@ pub fn pod_wish(rule: &Rule, kernel: Switches, pod: &Pod) -> Result<Option<Wish>
     if !rule.is_in_force(kernel) {
         return Ok(None);
     }
-    rule.of_pod(pod).map(|value| Some(number(pod.place(), File::CpuBvtWarp, value)))
+    rule.of_pod(pod).map(|identity| Some(identity.wish(pod.place())))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use koord_api::annotation::Annotation;
-    use koord_api::annotation::node_side::PodCpuQos;
     use koord_api::slo::defaults;
 
     use super::*;
@@ -180,10 +237,11 @@ mod tests {
     fn identities() {
         let all = rule(true, true, true);
         let ls = pod("p").qos("LS").read();
-        assert_eq!(all.of_pod(&ls), Ok(2), "koordlet-enforce#18.81");
-        assert_eq!(KubeQos::ALL.map(|kube| all.of_dir(kube)), [0, 2, -1], "koordlet-enforce#18.81");
+        let value = |rule: &Rule, pod: &Pod| rule.of_pod(pod).map(|identity| identity.value);
+        assert_eq!(value(&all, &ls), Ok(2), "koordlet-enforce#18.81");
+        assert_eq!(KubeQos::ALL.map(|kube| all.of_dir(kube).value), [0, 2, -1], "koordlet-enforce#18.81");
         let none = pod("p").kube_qos("Guaranteed").read();
-        assert_eq!(rule(false, true, true).of_pod(&none), Ok(2), "koordlet-enforce#18.82");
+        assert_eq!(value(&rule(false, true, true), &none), Ok(2), "koordlet-enforce#18.82");
         for (key, rule, pod, want) in [
             ("koordlet-enforce#18.83", all, annotated("LS", r#"{"groupIdentity":-1}"#), Ok(0)),
             ("koordlet-enforce#18.84", all, annotated("LS", r#"{"enable":true,"groupIdentity":-1}"#), Ok(-1)),
@@ -207,8 +265,32 @@ mod tests {
                 Err("bad group identity value: 3".to_string()),
             ),
         ] {
-            assert_eq!(rule.of_pod(&pod), want, "{key}");
+            assert_eq!(value(&rule, &pod), want, "{key}");
         }
+    }
+
+    #[test]
+    fn sources_are_told() {
+        let only_ls = rule(false, true, false);
+        let kernel = Switches { group_identity: Some(false), core_sched: None };
+        let own = annotated("LS", r#"{"enable":true,"groupIdentity":-1}"#);
+        let told = |pod: &Pod| pod_wish(&only_ls, kernel, pod).unwrap().unwrap().audit_message(None);
+        let none = [HostApplicationSpec { qos: "SYSTEM".into(), ..HostApplicationSpec::default() }];
+        let rest = kernel_wishes(&only_ls, kernel).into_iter().chain(class_wishes(&only_ls));
+        let rest = rest.chain(application_wishes(&only_ls, &none)).map(|wish| wish.audit_message(None));
+        let pods = [pod("p").qos("LS").read(), pod("p").qos("BE").read(), own];
+        let all: Vec<String> = pods.iter().map(told).chain(rest).collect();
+        let want = [
+            "cpu.bvt_warp_ns to 2; class LS, groupIdentity 2",
+            "cpu.bvt_warp_ns to 0; class BE is off",
+            "cpu.bvt_warp_ns to -1; annotation koordinator.sh/cpuQOS",
+            "sched_group_identity_enabled to 1; group identities are on, which excludes core scheduling",
+            "cpu.bvt_warp_ns to 0; the root of all pods has none",
+            "cpu.bvt_warp_ns to 2; class LS, groupIdentity 2",
+            "cpu.bvt_warp_ns to 0; class BE is off",
+            "cpu.bvt_warp_ns to 0; its class has none",
+        ];
+        assert_eq!(all, want.map(|text| format!("update {text}")));
     }
 
     #[test]
@@ -264,7 +346,7 @@ mod tests {
             |qos: &str| HostApplicationSpec { qos: qos.into(), ..HostApplicationSpec::default() };
         let all = rule(true, true, true);
         assert_eq!(
-            ["LS", "BE", "SYSTEM", ""].map(|qos| all.of_application(&application(qos))),
+            ["LS", "BE", "SYSTEM", ""].map(|qos| all.of_application(&application(qos)).value),
             [2, -1, 0, 0]
         );
     }

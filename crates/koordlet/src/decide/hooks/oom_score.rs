@@ -1,10 +1,13 @@
 //! Who is killed first when memory is short. Spec: koordlet-enforce 15.11.
 
-use koord_api::annotation::node_side::oom_score_adj;
+use std::fmt;
+
+use koord_api::annotation::Annotation;
+use koord_api::annotation::node_side::{OomScoreAdj, OomScoreAdjSpec, oom_score_adj};
 
 use super::number;
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{File, Place, Wish};
+use crate::decide::wish::{File, Place, ProcessPlace, Why, Wish};
 
 /// The score of a container: its own, else the pod's; none when nobody says.
 pub fn score(pod: &Pod, container: &str) -> Result<Option<i64>, String> {
@@ -22,16 +25,31 @@ pub fn score(pod: &Pod, container: &str) -> Result<Option<i64>, String> {
     }
 }
 
-/// The score for every process of a container.
-pub fn wishes(score: i64, pids: &[u32]) -> Vec<Wish> {
-    pids.iter().map(|pid| number(Place::Process(*pid), File::OomScoreAdj, score)).collect()
+/// What the score of a process follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Because {
+    pub pid: u32,
+    /// Whether the annotation names the container; otherwise it is about the whole pod.
+    pub is_containers: bool,
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = if self.is_containers { OomScoreAdjSpec::KEY } else { OomScoreAdj::KEY };
+        write!(f, "process {}, annotation {key}", self.pid)
+    }
+}
+
+/// The score for a process of a container.
+pub fn wish(score: i64, pod: &Pod, container: &str, process: ProcessPlace) -> Wish {
+    let own = pod.oom_score_spec.as_ref().ok().and_then(Option::as_ref);
+    let is_containers = oom_score_adj(None, own, container).is_some();
+    let why = Why::OomScore(Because { pid: process.pid, is_containers });
+    number(Place::Process(Box::new(process)), File::OomScoreAdj, score).because(&why)
 }
 
 #[cfg(test)]
 mod tests {
-    use koord_api::annotation::Annotation;
-    use koord_api::annotation::node_side::{OomScoreAdj, OomScoreAdjSpec};
-
     use super::*;
     use crate::decide::sketch::pod;
 
@@ -49,6 +67,12 @@ mod tests {
         assert!(of(r#"{"main":1001}"#, "", "main").is_err());
         assert!(of("", "x", "main").is_err());
         assert_eq!(of(main, "x", "main"), Ok(Some(-500)));
-        assert_eq!(wishes(-500, &[7, 8]).len(), 2);
+        let pod = pod("p").annotated(OomScoreAdjSpec::KEY, main).annotated(OomScoreAdj::KEY, "300").read();
+        for (container, key) in [("main", OomScoreAdjSpec::KEY), ("other", OomScoreAdj::KEY)] {
+            let process =
+                ProcessPlace { pid: 7, start_ticks: 99, pod: pod.id.clone(), container: "c".into() };
+            let told = wish(-500, &pod, container, process).audit_message(None);
+            assert_eq!(told, format!("update oom_score_adj to -500; process 7, annotation {key}"));
+        }
     }
 }

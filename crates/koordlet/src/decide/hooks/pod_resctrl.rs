@@ -1,12 +1,14 @@
 //! A pod's own share of cache and memory bandwidth. Spec: koordlet-enforce 15.10.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
+use koord_api::annotation::Annotation;
 use koord_api::annotation::node_side::{PodResctrl, ResctrlPart};
 
-use crate::decide::resctrl::{Platform, ResctrlError, Vendor, bandwidth, l3_mask, line};
-use crate::decide::wish::{Cause, File, Place, Value, Wish};
+use crate::decide::resctrl::{Platform, ResctrlError, Vendor, Ways, bandwidth, l3_mask, line};
+use crate::decide::wish::{Cause, File, Place, Value, Why, Wish};
 
 /// What pods' groups are called, before the uid.
 pub const GROUP_PREFIX: &str = "koordlet-";
@@ -36,12 +38,23 @@ impl Schemata {
         [&self.l3, &self.mb].into_iter().flatten().map(String::as_str).collect()
     }
 
-    pub fn wish(&self, uid: &str) -> Option<Wish> {
+    pub fn wish(&self, uid: &str, platform: &Platform) -> Option<Wish> {
         let text = self.text();
         let place = Place::Resctrl(Arc::from(group_name(uid)));
         let value = Value::Text(text.clone());
-        let wish = Wish::new(place, File::ResctrlSchemata, value, Cause::RuntimeHook);
+        let why = Why::PodResctrl(Because(platform.ways()));
+        let wish = Wish::new(place, File::ResctrlSchemata, value, Cause::RuntimeHook).because(&why);
         (!text.is_empty()).then_some(wish)
+    }
+}
+
+/// What a pod's lines follow from: its annotation, and what there is to share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Because(pub Ways);
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "annotation {}; {}", PodResctrl::KEY, self.0)
     }
 }
 
@@ -114,8 +127,6 @@ pub fn leftovers<'a>(groups: &'a BTreeMap<String, u64>, uids: &BTreeSet<&str>) -
 
 #[cfg(test)]
 mod tests {
-    use koord_api::annotation::Annotation;
-
     use super::*;
 
     fn text(annotation: &str, vendor: Vendor) -> String {
@@ -139,6 +150,16 @@ mod tests {
         ] {
             assert_eq!(text(annotation, vendor), want, "{key}");
         }
+    }
+
+    #[test]
+    fn the_annotation_is_told() {
+        let platform = Platform { vendor: Vendor::Intel, cbm: 0x7ff, cache_ids: vec![0, 1], cache_count: 2 };
+        let text = r#"{"llc":{"schemata":{"range":[0,50]}},"mb":{"schemata":{"percent":50}}}"#;
+        let lines = schemata(&PodResctrl::parse(text).unwrap(), &platform);
+        let want = "update schemata to L3:0=3f;1=3f; MB:0=50;1=50;; annotation node.koordinator.sh/resctrl; \
+                    ways 7ff of 2 caches";
+        assert_eq!(lines.wish("u", &platform).unwrap().audit_message(None), want);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use koord_api::gate::Gates;
 use super::{batch_resource, cpu_normalization, cpuset, gpu, group_identity, number};
 use crate::decide::convert::{UNLIMITED, scaled_quota};
 use crate::decide::snapshot::{Layout, Pod};
+use crate::decide::why::Why;
 use crate::decide::wish::{File, Place, Wish};
 
 /// A moment in the life of a pod at which runtimes ask.
@@ -70,15 +71,28 @@ pub struct AskedContainer {
 }
 
 /// What should be so; what is none stays as it was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values {
-    pub shares: Option<i64>,
-    pub quota: Option<i64>,
-    pub memory: Option<i64>,
+    pub shares: Option<Wanted>,
+    pub quota: Option<Wanted>,
+    pub memory: Option<Wanted>,
     /// An empty list takes away what kubelet asks for.
     pub cpus: Option<String>,
-    pub identity: Option<i64>,
+    pub identity: Option<group_identity::Identity>,
     pub env: Vec<(&'static str, String)>,
+}
+
+/// A number, and what it follows from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    pub value: i64,
+    pub why: Why,
+}
+
+impl Wanted {
+    pub fn new(value: i64, why: Why) -> Wanted {
+        Wanted { value, why }
+    }
 }
 
 impl Values {
@@ -97,24 +111,16 @@ impl Values {
     /// The files of a pod's group, which no runtime sets.
     pub fn wishes(&self, place: &Place) -> Vec<Wish> {
         let files = [
-            (File::CpuBvtWarp, self.identity),
-            (File::CpuShares, self.shares),
-            (File::CpuCfsQuota, self.quota),
-            (File::MemoryLimit, self.memory),
+            (File::CpuShares, &self.shares),
+            (File::CpuCfsQuota, &self.quota),
+            (File::MemoryLimit, &self.memory),
         ];
-        let wanted = files.into_iter().filter_map(|(file, value)| Some((file, value?)));
-        wanted.map(|(file, value)| number(place.clone(), file, value)).collect()
-    }
-}
-
-impl From<batch_resource::Limits> for Values {
-    fn from(limits: batch_resource::Limits) -> Values {
-        Values {
-            shares: Some(limits.shares),
-            quota: Some(limits.quota),
-            memory: Some(limits.memory),
-            ..Values::default()
-        }
+        let wish = |(file, wanted): (File, &Option<Wanted>)| {
+            let Wanted { value, why } = wanted.as_ref()?;
+            Some(number(place.clone(), file, *value).because(why))
+        };
+        let identity = self.identity.map(|identity| identity.wish(place.clone()));
+        identity.into_iter().chain(files.into_iter().filter_map(wish)).collect()
     }
 }
 
@@ -179,14 +185,19 @@ pub fn called<'a>(
 
 fn batch(rules: &Rules<'_>, Asked { pod, container }: &Asked) -> Result<Values, String> {
     let Some(asked) = batch_resource::asked(pod) else { return Ok(Values::default()) };
-    let limits = match container {
-        None => Some(batch_resource::pod_limits(&asked, &rules.batch)),
-        Some(own) => {
-            let own = asked.iter().find(|asked| asked.container == own.name);
-            own.map(|asked| asked.limits(&rules.batch))
-        }
+    let own = match container {
+        None => Some(batch_resource::together(&asked)),
+        Some(own) => asked.into_iter().find(|asked| asked.container == own.name),
     };
-    Ok(limits.map(Values::from).unwrap_or_default())
+    let Some(own) = own else { return Ok(Values::default()) };
+    let (limits, why) = (own.limits(&rules.batch), own.why(&rules.batch));
+    let wanted = |value| Some(Wanted::new(value, why.clone()));
+    Ok(Values {
+        shares: wanted(limits.shares),
+        quota: wanted(limits.quota),
+        memory: wanted(limits.memory),
+        ..Values::default()
+    })
 }
 
 /// A pod as a whole is left to the reconciler: what its containers may use together is not told before.
@@ -195,11 +206,14 @@ fn normalization(rules: &Rules<'_>, Asked { pod, container }: &Asked) -> Result<
     let (Some(quota), Some(_)) = (quota.filter(|_| cpu_normalization::applies(pod)), rules.ratio) else {
         return Ok(Values::default());
     };
-    Ok(Values { quota: Some(scaled_quota(quota, rules.ratio)), ..Values::default() })
+    // Only the runtime hears of it, so nobody asks why.
+    let scaled = Wanted::new(scaled_quota(quota, rules.ratio), Why::Unsaid);
+    Ok(Values { quota: Some(scaled), ..Values::default() })
 }
 
 fn cpus(rules: &Rules<'_>, Asked { pod, container }: &Asked) -> Result<Values, String> {
-    let quota = cpuset::is_quota_unset(pod, rules.is_quota_unset_disabled).then_some(UNLIMITED);
+    let is_unset = cpuset::is_quota_unset(pod, rules.is_quota_unset_disabled);
+    let quota = is_unset.then(|| Wanted::new(UNLIMITED, Why::Cpus(cpuset::Because::Pinned)));
     let cpus = match container {
         None => None,
         Some(_) => cpuset::choose(pod, rules.layout, rules.gates.is_on("BECPUManager"))?,

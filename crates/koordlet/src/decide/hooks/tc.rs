@@ -5,17 +5,19 @@
 
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use koord_api::annotation::network::class_rate;
+use koord_api::annotation::Annotation;
+use koord_api::annotation::network::{PodNetworkQos, class_rate};
 use koord_api::crd::node_slo::{NetQosPolicy, NetworkQos, ResourceQos, ResourceQosStrategy, SystemStrategy};
 use koord_api::qos::Qos;
 use koord_api::quantity::Quantity;
 
 use super::number;
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{File, Wish};
+use crate::decide::wish::{File, Why, Wish};
 
 /// The handle that all classes hang from.
 pub const MAJOR: u32 = 1;
@@ -176,6 +178,30 @@ pub struct PodPlan {
     pub problems: Vec<String>,
 }
 
+/// What the class of a pod's traffic follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    Class(NodeClass),
+    /// It has a limit of its own, in bits per second.
+    Limit {
+        egress: i64,
+    },
+    /// It will have one, once it has an address.
+    NoAddress,
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Because::Class(class) => write!(f, "traffic class {class:?}"),
+            Because::Limit { egress } => {
+                write!(f, "annotation {} limits egress to {egress} bits/s", PodNetworkQos::KEY)
+            }
+            Because::NoAddress => f.write_str("the pod has no address yet"),
+        }
+    }
+}
+
 /// Plans for all pods. `existing` are the private classes that pods have, by uid.
 ///
 /// Differs: classes are found again after a restart (item 33), a limit is divided by 8 once (item 17), and a
@@ -201,7 +227,8 @@ pub fn pods(pods: &[Pod], existing: &BTreeMap<Arc<str>, u32>) -> PodPlan {
         }
         let Some(packets) = packets(pod) else {
             // Its address comes later, and with it its class.
-            plan.wishes.push(number(pod.place(), File::NetClsClassid, 0));
+            let why = Why::TrafficClass(Because::NoAddress);
+            plan.wishes.push(number(pod.place(), File::NetClsClassid, 0).because(&why));
             continue;
         };
         let known = existing.get(&pod.id.uid).copied().filter(|minor| *minor >= PRIVATE_MIN);
@@ -211,7 +238,8 @@ pub fn pods(pods: &[Pod], existing: &BTreeMap<Arc<str>, u32>) -> PodPlan {
         };
         taken.insert(minor);
         let class = Class::new(minor, egress, egress, class.prio());
-        plan.wishes.push(number(pod.place(), File::NetClsClassid, handle(minor)));
+        let why = Why::TrafficClass(Because::Limit { egress });
+        plan.wishes.push(number(pod.place(), File::NetClsClassid, handle(minor)).because(&why));
         plan.classes.insert(pod.id.uid.clone(), PrivateClass { class, packets });
     }
     plan
@@ -223,7 +251,8 @@ impl PodPlan {
         if let (Some(set), Some(Match::Address(ip))) = (class.address_set(), packets(pod)) {
             self.addresses.entry(set).or_default().insert(ip);
         }
-        self.wishes.push(number(pod.place(), File::NetClsClassid, handle(class.minor())));
+        let why = Why::TrafficClass(Because::Class(class));
+        self.wishes.push(number(pod.place(), File::NetClsClassid, handle(class.minor())).because(&why));
     }
 }
 
@@ -251,8 +280,6 @@ fn free_minor(uid: &str, taken: &BTreeSet<u32>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use koord_api::annotation::Annotation;
-    use koord_api::annotation::network::PodNetworkQos;
     use koord_api::slo::defaults;
     use proptest::prelude::*;
 
@@ -313,6 +340,19 @@ mod tests {
             ("odd", None),
         ] {
             assert_eq!(id(qos).as_deref(), want, "koordlet-enforce#18.215 {qos}");
+        }
+    }
+
+    #[test]
+    fn reasons_are_told() {
+        let limited = pod("p").qos("LS").annotated(PodNetworkQos::KEY, r#"{"egressLimit":"80M"}"#);
+        for (sketch, want) in [
+            (pod("p").qos("BE"), "traffic class Be"),
+            (limited.clone(), "the pod has no address yet"),
+            (limited.ip("10.0.0.7"), "annotation koordinator.sh/networkQOS limits egress to 80000000 bits/s"),
+        ] {
+            let plan = pods(&[sketch.read()], &BTreeMap::new());
+            assert_eq!(plan.wishes[0].why.to_string(), format!("; {want}"));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Network QoS through terway: the two files its daemon reads. Spec: koordlet-enforce 15.8.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use koord_api::annotation::network::class_rate;
@@ -80,6 +80,39 @@ impl NodeRates {
             line(&format!("offline_{class}_rx_bps_max"), rates.rx_max);
         }
         text
+    }
+}
+
+/// The same numbers in one line, for the audit log.
+impl fmt::Display for NodeRates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bytes/s at least and at most: all {}", self.hardware)?;
+        for (name, rates) in [("LS", &self.ls), ("BE", &self.be)] {
+            let ClassRates { tx_min, tx_max, rx_min, rx_max } = rates;
+            write!(f, ", {name} sends {tx_min} {tx_max} and receives {rx_min} {rx_max}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the pod file is about, for the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub pods: usize,
+    /// Of them, those with limits of their own.
+    pub limited: usize,
+}
+
+impl Count {
+    pub fn of(pods: &BTreeMap<String, PodRates>) -> Count {
+        let is_limited = |pod: &&PodRates| pod.qos_config != PodLimits::default();
+        Count { pods: pods.len(), limited: pods.values().filter(is_limited).count() }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pods, {} with limits of their own", self.pods, self.limited)
     }
 }
 
@@ -272,6 +305,11 @@ mod tests {
         );
         assert_eq!(pods_text(&rates), want);
         assert_eq!(pods_text(&BTreeMap::new()), "{}");
+        assert_eq!(Count::of(&rates).to_string(), "2 pods, 0 with limits of their own");
+        let ls = ClassRates { tx_min: 1, tx_max: 2, rx_min: 3, rx_max: 4 };
+        let node = NodeRates { hardware: 9, ls, be: ClassRates::default() };
+        let want = "bytes/s at least and at most: all 9, LS sends 1 2 and receives 3 4, BE sends 0 0 and receives 0 0";
+        assert_eq!(node.to_string(), want);
         let prios = ["LSE", "LSR", "LS", "odd"].map(|qos| prio(&pod("p").qos(qos).read()));
         assert_eq!(prios, [1, 1, 1, 2], "an unknown label is none: this pod is BestEffort");
     }

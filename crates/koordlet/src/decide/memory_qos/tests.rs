@@ -185,3 +185,46 @@ proptest! {
         prop_assert!(sum <= of(&Place::Kube(KubeQos::Guaranteed), File::MemoryMin));
     }
 }
+
+#[test]
+fn numbers_are_told() {
+    let memory = MemoryQos {
+        min_limit_percent: Some(40),
+        throttling_percent: Some(80),
+        wmark_ratio: Some(95),
+        ..MemoryQos::default()
+    };
+    let pods = [sized("a", "1000", "2000").read(), sized("b", "1000", "").read()];
+    let node = node(&[], &[("memory", "9000")]).read();
+    let plan = plan(&strategy(&memory), &node, &pods, 1);
+    let told = |place: Place, file: File| {
+        let wish = plan.batch.wishes().find(|wish| wish.place == place && wish.file == file);
+        wish.map(|wish| wish.audit_message(None)).unwrap_or_default()
+    };
+    let class = "class LS, minLimitPercent 40, throttlingPercent 80, wmarkRatio 95";
+    for (place, file, want) in [
+        (Place::Kube(KubeQos::Guaranteed), File::MemoryMin, "memory.min to 800; sum over 2 pods".to_owned()),
+        (pods[0].place(), File::MemoryMin, format!("memory.min to 400; request 1000, limit 2000; {class}")),
+        (
+            container_place(&pods[0]),
+            File::MemoryHigh,
+            format!("memory.high to 1800; request 1000, limit 2000; {class}"),
+        ),
+        (
+            container_place(&pods[1]),
+            File::MemoryHigh,
+            format!("memory.high to 7400; request 1000, limit none, node 9000; {class}"),
+        ),
+        (
+            container_place(&pods[0]),
+            File::MemoryWmarkRatio,
+            format!("memory.wmark_ratio to 95; request 1000, limit 2000; {class}"),
+        ),
+    ] {
+        assert_eq!(told(place, file), format!("update {want}"));
+    }
+    let own = sized("a", "1000", "").annotated(PodMemoryQos::KEY, "{}").read();
+    let size = Size { request: 1000, limit: None, node: None };
+    let numbers = Numbers::new(&own, &MemoryQos::default(), size);
+    assert_eq!(numbers.to_string(), "request 1000, limit none; class LS and annotation");
+}

@@ -121,3 +121,22 @@ proptest! {
         prop_assert!((mask >> mask.trailing_zeros()).leading_zeros() == 32 - mask.count_ones());
     }
 }
+
+#[test]
+fn numbers_are_told() {
+    let mut strategy = defaults::qos();
+    let config = ResctrlQos {
+        enable: Some(true),
+        cat_range_start_percent: Some(0),
+        cat_range_end_percent: Some(30),
+        mba_percent: Some(45),
+    };
+    strategy.be_class.as_mut().unwrap().resctrl_qos = Some(config);
+    let platform = Platform { vendor: Vendor::Intel, cbm: 0xfffff, cache_ids: vec![0, 1], cache_count: 2 };
+    let plan = schemata(&strategy, &platform);
+    let told: Vec<String> = plan.wishes.iter().map(|wish| wish.audit_message(None)).collect();
+    let why = "; class BE, enable true: catRange 0 to 30 %, mbaPercent 45; ways fffff of 2 caches";
+    for line in ["L3:0=3f;1=3f;", "MB:0=50;1=50;"] {
+        assert!(told.contains(&format!("update schemata to {line}{why}")), "{told:?}");
+    }
+}

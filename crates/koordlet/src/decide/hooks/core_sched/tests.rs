@@ -168,3 +168,14 @@ fn lost_cookies_and_unreadable_processes() {
     old.sweep(seconds(301));
     assert!(old.get("g").is_none());
 }
+
+#[test]
+fn reasons_are_told() {
+    let rule = Rule { be: Class { is_enabled: true, is_expeller: false, is_idle: true }, ..Rule::default() };
+    let told: Vec<String> = rule.idle_wishes().iter().map(|wish| wish.audit_message(None)).collect();
+    let want = "update cpu.idle to 1; class of BestEffort pods: enable true, coreExpeller false, schedIdle 1";
+    assert!(told.contains(&want.to_owned()), "{told:?}");
+    let switch = &kernel_wishes(Kernel::Mainline, true)[0];
+    let want = "update sched_group_identity_enabled to 0; cpuPolicy coreSched is on, which excludes group identities";
+    assert_eq!(switch.audit_message(None), want);
+}

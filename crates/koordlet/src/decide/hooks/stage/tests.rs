@@ -23,6 +23,11 @@ fn layout() -> Layout {
     Layout { ls_pools: vec![pool(0, "0-3"), pool(1, "8-11")], ..Layout::default() }
 }
 
+/// Shares, quota and memory.
+fn limits(values: &Values) -> [Option<i64>; 3] {
+    [&values.shares, &values.quota, &values.memory].map(|wanted| wanted.as_ref().map(|wanted| wanted.value))
+}
+
 /// All that hooks of a stage say together, with every gate on.
 fn said(stage: Stage, sketch: &PodSketch, container: Option<(&str, i64)>) -> Result<Values, String> {
     let (gates, layout) = (gates("AllAlpha=true"), layout());
@@ -76,24 +81,23 @@ fn hooks_are_called_in_the_order_of_their_names() {
 fn batch_pods() {
     let batch = pod("p").qos("BE").kube_qos("BestEffort").annotated(ExtendedResourceSpec::KEY, BATCH);
     let whole = said(Stage::PreRunPodSandbox, &batch, None).unwrap();
-    let values = (whole.shares, whole.quota, whole.memory);
-    assert_eq!(values, (Some(1024), Some(300_000), Some(2 << 30)));
+    assert_eq!(limits(&whole), [Some(1024), Some(300_000), Some(2 << 30)]);
     assert_eq!(whole.cpus, None, "a sandbox has the CPUs of its pod");
     let main = said(Stage::PreCreateContainer, &batch, Some(("main", 0))).unwrap();
-    assert_eq!((main.shares, main.quota, main.memory), (Some(1024), Some(200_000), Some(1 << 30)));
+    assert_eq!(limits(&main), [Some(1024), Some(200_000), Some(1 << 30)]);
     assert_eq!(main.cpus.as_deref(), Some(""), "koordlet-enforce#18.92");
     let other = said(Stage::PreUpdateContainerResources, &batch, Some(("other", 0))).unwrap();
-    assert_eq!((other.shares, other.quota, other.memory), (None, None, None), "not in the annotation");
+    assert_eq!(limits(&other), [None; 3], "not in the annotation");
 }
 
 #[test]
 fn services() {
     let ls = pod("p").qos("LS").kube_qos("Burstable");
     let whole = said(Stage::PreRunPodSandbox, &ls, None).unwrap();
-    assert_eq!(whole, Values { identity: Some(2), ..Values::default() });
+    assert_eq!((whole.identity.map(|identity| identity.value), limits(&whole)), (Some(2), [None; 3]));
     let main = said(Stage::PreCreateContainer, &ls, Some(("main", 100_000))).unwrap();
-    let want = Values { quota: Some(80_000), cpus: Some("0-3,8-11".to_owned()), ..Values::default() };
-    assert_eq!(main, want, "the CPU is a quarter faster, and services share pools");
+    assert_eq!(limits(&main), [None, Some(80_000), None], "the CPU is a quarter faster");
+    assert_eq!(main.cpus.as_deref(), Some("0-3,8-11"), "services share pools");
     let unlimited = said(Stage::PreCreateContainer, &ls, Some(("main", -1))).unwrap();
     assert_eq!(unlimited.quota, None, "no limit stays none");
 }
@@ -101,9 +105,10 @@ fn services() {
 #[test]
 fn pinned_pods() {
     let lsr = pod("p").qos("LSR").kube_qos("Guaranteed").pinned("4-5");
-    assert_eq!(said(Stage::PreRunPodSandbox, &lsr, None).unwrap().quota, Some(-1));
+    let whole = said(Stage::PreRunPodSandbox, &lsr, None).unwrap();
+    assert_eq!(limits(&whole)[1], Some(-1));
     let main = said(Stage::PreUpdateContainerResources, &lsr, Some(("main", 200_000))).unwrap();
-    assert_eq!((main.quota, main.cpus.as_deref()), (Some(-1), Some("4-5")));
+    assert_eq!((limits(&main)[1], main.cpus.as_deref()), (Some(-1), Some("4-5")));
 }
 
 #[test]
@@ -119,9 +124,10 @@ fn gpus() {
 #[test]
 fn what_is_written_to_a_pods_group() {
     let place = Place::Dir("kubepods/podp".into());
-    let values = Values { quota: Some(-1), identity: Some(2), ..Values::default() };
+    let lsr = pod("p").qos("LSR").kube_qos("Guaranteed").pinned("4-5");
+    let values = said(Stage::PreRunPodSandbox, &lsr, None).unwrap();
     let files: Vec<String> =
         values.wishes(&place).iter().map(|wish| format!("{} {}", wish.file.name(), wish.value)).collect();
-    assert_eq!(files, ["cpu.bvt_warp_ns 2", "cpu.cfs_quota_us -1"]);
+    assert_eq!(files, ["cpu.bvt_warp_ns 0", "cpu.cfs_quota_us -1"]);
     assert_eq!(Values::default().wishes(&place), []);
 }
