@@ -54,7 +54,7 @@ impl Programs for Notes {
     }
 }
 
-fn shape() -> Order {
+fn desired() -> Desired {
     let class = |minor, rate, prio| Class { minor, rate, ceil: 1000, prio };
     let mut pods = PodPlan::default();
     pods.addresses.insert("ls_class", BTreeSet::from([Ipv4Addr::new(10, 0, 0, 1)]));
@@ -62,12 +62,15 @@ fn shape() -> Order {
         let packets = Match::Address(Ipv4Addr::new(10, 0, 0, host));
         pods.classes.insert(uid.into(), PrivateClass { class: class(minor, 50, 2), packets });
     }
-    let desired = Desired {
+    Desired {
         device: "eth0".into(),
         classes: [class(1, 1000, 0), class(2, 0, 1), class(3, 200, 2), class(4, 100, 3)],
         pods,
-    };
-    Order::Shape { desired: Arc::new(desired), hz: 1_000_000_000 }
+    }
+}
+
+fn shape() -> Order {
+    Order::Shape { desired: Arc::new(desired()), hz: 1_000_000_000 }
 }
 
 /// The lines that were run, and how many faults were told.
