@@ -14,6 +14,7 @@ use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::crd::node_slo::NodeSLO;
 use koord_api::keys::node_topology::annotation::{CPU_SHARED_POOLS, RESERVATION};
 use koord_kit::client::{self, ClientConnection, ClientOptions};
+use koord_kit::events::{Flavour, recorder};
 use koord_kit::http::{Router, TlsFiles, serve, text};
 use koord_kit::metrics::KitMetrics;
 use koord_linux::cgroup::Driver;
@@ -148,7 +149,9 @@ async fn a_node_is_seen_and_told_about() -> Result<()> {
     let state = State::default();
     let watcher =
         Watcher { client: client.clone(), node: NODE.to_owned(), metrics: KitMetrics::unregistered() };
-    tokio::spawn(watcher.clone().node(state.clone(), stop.clone()));
+    let (recorder, events) = recorder(client.clone(), "koordlet", Flavour::Core, &KitMetrics::unregistered());
+    tokio::spawn(events.run(stop.clone()));
+    tokio::spawn(watcher.clone().node(state.clone(), recorder, stop.clone()));
     tokio::spawn(watcher.clone().slo(state.clone(), &[], stop.clone()));
     tokio::spawn(watcher.clone().metric(state.clone(), MetricPace::default(), stop.clone()));
     let kubelet = Kubelet::new(state.clone(), config, KubeletOptions::default(), Arc::new(|_| {}));
