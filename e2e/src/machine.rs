@@ -10,7 +10,7 @@ mod kernel;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,8 +20,15 @@ pub use kernel::MODULES;
 const QEMU: &str = "qemu-system-x86_64";
 /// Long enough for a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(900);
+/// Until the program begins. An emulated kernel boots in some seconds, or in a minute on a busy host; now and then one of
+/// its processors never comes out of a lock.
+const BOOT_PATIENCE: Duration = Duration::from_secs(150);
+/// How often a machine that does not boot is started anew.
+const BOOTS_MAX: u32 = 3;
 /// What the machine is, in the words of `crates/linux/tests/real_node.rs`.
 const SHAPE: &str = "cpus=4 cores=2 sockets=2 nodes=2";
+/// When everything is mounted and the program begins.
+const BEGIN_MARK: &str = "koord-machine-begin";
 /// Before the exit status of the program, on a line of its own.
 const END_MARK: &str = "koord-machine-end:";
 /// Programs of the host that always go along.
@@ -67,6 +74,15 @@ impl<'a> Trip<'a> {
     }
 }
 
+/// How a machine ended.
+enum Ride {
+    Ended(ExitStatus),
+    /// The program did not begin in time.
+    NeverBegan,
+    /// The program did not end in time.
+    NeverEnded,
+}
+
 /// What a program did in a machine.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -107,23 +123,25 @@ impl Machine {
     }
 
     /// Boots, runs a program of this host, and takes the machine down.
+    #[expect(clippy::print_stderr, reason = "tests say what went wrong on the way")]
     pub fn run(&self, trip: &Trip<'_>) -> Result<Outcome> {
         let dir = tempfile::tempdir()?;
         let archive = dir.path().join("initramfs");
         fs::write(&archive, self.files(trip)?)?;
         let console = dir.path().join("console");
-        let mut qemu = self.qemu(&archive, trip.memory_mib).stdout(File::create(&console)?).spawn()?;
-        let start = Instant::now();
+        let mut boots = 1;
         let status = loop {
-            if let Some(status) = qemu.try_wait()? {
-                break status;
+            match self.ride(&archive, trip.memory_mib, &console)? {
+                Ride::Ended(status) => break status,
+                // Nothing of ours ran, so nothing of ours is hidden.
+                Ride::NeverBegan if boots < BOOTS_MAX => {
+                    eprintln!("a machine did not boot and is started anew:\n{}", text(&console)?);
+                    boots += 1;
+                }
+                Ride::NeverBegan | Ride::NeverEnded => {
+                    bail!("the machine did not end, boot {boots}:\n{}", text(&console)?)
+                }
             }
-            if start.elapsed() > PATIENCE {
-                qemu.kill()?;
-                qemu.wait()?;
-                bail!("the machine did not end:\n{}", text(&console)?);
-            }
-            std::thread::sleep(Duration::from_millis(100));
         };
         let output = text(&console)?;
         let mut ends = output.lines().rev().filter_map(|line| line.trim().strip_prefix(END_MARK));
@@ -133,6 +151,28 @@ impl Machine {
             bail!("the machine ended ({status}) before the program did:\n{output}");
         };
         Ok(Outcome { status: end, output })
+    }
+
+    /// One start of a machine, watched to its end.
+    fn ride(&self, archive: &Path, memory_mib: u32, console: &Path) -> Result<Ride> {
+        let mut qemu = self.qemu(archive, memory_mib).stdout(File::create(console)?).spawn()?;
+        let (start, mut has_begun) = (Instant::now(), false);
+        loop {
+            if let Some(status) = qemu.try_wait()? {
+                return Ok(Ride::Ended(status));
+            }
+            has_begun = has_begun || text(console)?.contains(BEGIN_MARK);
+            let (patience, late) = match has_begun {
+                true => (PATIENCE, Ride::NeverEnded),
+                false => (BOOT_PATIENCE, Ride::NeverBegan),
+            };
+            if start.elapsed() > patience {
+                qemu.kill()?;
+                qemu.wait()?;
+                return Ok(late);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     fn qemu(&self, archive: &Path, memory_mib: u32) -> Command {
@@ -221,7 +261,8 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 mount -t tmpfs tmpfs /tmp
-{groups}/bin/program {arguments} 2>&1
+{groups}echo {BEGIN_MARK}
+/bin/program {arguments} 2>&1
 echo \"{END_MARK} $?\"
 echo o > /proc/sysrq-trigger
 read forever
