@@ -32,9 +32,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use koord_api::gate::Gates;
-use koord_kit::events::{EventType, Note, Recorder};
+use koord_kit::events::{EventType, Note};
 use koord_linux::cgroup::{Cgroups, Version};
 use koord_linux::root::Root;
 
@@ -45,6 +44,7 @@ use crate::decide::snapshot::{Node, Pod};
 use crate::decide::wish::Batch;
 use crate::flags::{CollectOptions, HookOptions, QosOptions};
 use crate::metrics::{KoordletMetrics, Metric};
+use crate::records::{Recorders, pod_reference};
 use crate::state::{News, Snapshot};
 use crate::store::Store;
 
@@ -64,7 +64,7 @@ pub struct Setting {
     pub terway_dir: PathBuf,
     pub metrics: KoordletMetrics,
     /// None where nobody listens.
-    pub recorder: Option<Recorder>,
+    pub recorders: Option<Recorders>,
 }
 
 impl Setting {
@@ -72,10 +72,10 @@ impl Setting {
         self.cgroups.version()
     }
 
-    /// An event on a pod about something that went as it should.
+    /// An event of a hook on a pod, at once, about something that went as it should.
     fn note(&self, namespace: &str, name: &str, uid: &str, reason: &str, text: &str) {
-        if let Some(recorder) = &self.recorder {
-            recorder.event(Note {
+        if let Some(recorders) = &self.recorders {
+            recorders.hooks.event(Note {
                 regarding: pod_reference(namespace, name, uid),
                 related: None,
                 kind: EventType::Normal,
@@ -84,18 +84,6 @@ impl Setting {
                 text: text.to_owned(),
             });
         }
-    }
-}
-
-/// A pod as events name it.
-pub fn pod_reference(namespace: &str, name: &str, uid: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(namespace.to_owned()),
-        name: Some(name.to_owned()),
-        uid: Some(uid.to_owned()),
-        ..ObjectReference::default()
     }
 }
 

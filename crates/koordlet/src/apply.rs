@@ -1,7 +1,7 @@
 //! How wishes reach the kernel: each becomes an update of one file, with its cause, and the executor does the rest.
 //!
 //! `place` turns a neutral place into a directory, `undo` remembers what stood there before us. What is tried
-//! leaves an audit record and a metric; what fails again and again is told once. Spec: koordlet-enforce 3, 17.
+//! leaves a record and a metric; what fails again and again is told once. Spec: koordlet-enforce 3, 17.
 
 mod place;
 mod undo;
@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use koord_api::qos::KubeQos;
 use koord_linux::cgroup::Cgroups;
 use koord_linux::executor::{self, Attempt, Caching, Executor, Outcome, Target, Update, Words};
 use koord_linux::process::Process;
@@ -25,10 +26,11 @@ use koord_linux::resource::Resource;
 use koord_linux::root::Root;
 use koord_linux::system::SystemFile;
 
-use crate::audit::{Auditor, Subject};
+use crate::audit::Subject;
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::{Batch, Before, Cause, File, Place, Value, Wish};
 use crate::metrics::{KoordletMetrics, Metric};
+use crate::records::{BEST_EFFORT, Records};
 
 /// Faults that are remembered so as to be told once; more are told again.
 const FAULTS_MAX: usize = 4096;
@@ -38,7 +40,7 @@ pub struct Applier {
     executor: Executor,
     cgroups: Arc<Cgroups>,
     resctrl: Resctrl,
-    auditor: Auditor,
+    records: Records,
     metrics: KoordletMetrics,
     undo: Arc<Mutex<Undo>>,
     /// What failed when it was last tried.
@@ -92,24 +94,24 @@ impl Applier {
         root: &Root,
         cgroups: Arc<Cgroups>,
         force_after: Duration,
-        auditor: Auditor,
+        records: Records,
         metrics: KoordletMetrics,
         undo: Undo,
     ) -> Applier {
         let undo = Arc::new(Mutex::new(undo));
-        let (log, counts, ledger) = (auditor.clone(), metrics.clone(), undo.clone());
+        let (log, counts, ledger) = (records.clone(), metrics.clone(), undo.clone());
         let audit = Box::new(move |attempt: &Attempt<'_>| tell(attempt, &log, &counts, &ledger));
         let notebook = undo.clone();
         let notes = Box::new(move |update: &Update, before: &str| {
             if let Some(cause) = &update.cause {
-                lock(&notebook).note(update, before, cause.reason);
+                lock(&notebook).note(update, before, cause);
             }
         });
         Applier {
             executor: Executor::new(root.clone(), cgroups.clone(), force_after, audit).noting(notes),
             cgroups,
             resctrl: Resctrl::new(root),
-            auditor,
+            records,
             metrics,
             undo,
             faults: HashSet::new(),
@@ -125,8 +127,8 @@ impl Applier {
         &self.resctrl
     }
 
-    pub fn auditor(&self) -> &Auditor {
-        &self.auditor
+    pub fn records(&self) -> &Records {
+        &self.records
     }
 
     /// Carries out a batch.
@@ -274,7 +276,7 @@ impl Applier {
     }
 
     fn cause(&self, wish: &Wish, names: Names<'_>) -> executor::Cause {
-        let is_told = self.auditor.is_kept(level(wish.cause));
+        let is_told = self.records.are_wanted(level(wish.cause));
         let words = is_told.then(|| Arc::new(wish.clone()) as Arc<dyn Words>);
         executor::Cause { reason: wish.cause.reason(), subject: subject(&wish.place, names), words }
     }
@@ -286,7 +288,7 @@ impl Applier {
             Ok(0) => Report::default(),
             Ok(written) => {
                 let message = format!("add {written} tasks to resctrl group {group}{}", wish.why);
-                self.auditor.record(level(wish.cause), Subject::Group(group), wish.cause.reason(), message);
+                self.records.record(level(wish.cause), Subject::Group(group), wish.cause.reason(), message);
                 self.metrics.count(Metric::NodeChange, &["resctrl-tasks", "success"]);
                 Report { written, failed: 0 }
             }
@@ -307,6 +309,11 @@ impl Applier {
         }
         let outcomes = self.executor.apply(now, Caching::Look, &updates);
         let report = self.take_in(&updates, &outcomes);
+        for (key, outcome) in keys.iter().zip(&outcomes) {
+            if matches!(outcome, Outcome::Written) {
+                lock(&self.undo).record(key, &self.records);
+            }
+        }
         let is_done = |outcome: &Outcome| !matches!(outcome, Outcome::Failed(_));
         let done = keys.into_iter().zip(&outcomes).filter(|(_, outcome)| is_done(outcome));
         lock(&self.undo).forget(done.map(|(key, _)| key));
@@ -319,7 +326,8 @@ impl Applier {
     }
 
     /// Drops what is no longer there from the memory of changes and faults. To be called every few minutes.
-    pub fn tidy(&mut self) {
+    pub fn tidy(&mut self, now: Instant) {
+        self.records.tidy(now);
         let cgroups = self.cgroups.clone();
         lock(&self.undo).retain_existing(&cgroups);
         self.faults.retain(|target| target.exists(&cgroups));
@@ -327,7 +335,7 @@ impl Applier {
 
     /// How many files it remembers something of.
     pub fn kept(&self) -> usize {
-        self.executor.kept() + lock(&self.undo).len() + self.faults.len()
+        self.executor.kept() + lock(&self.undo).len() + self.faults.len() + self.records.kept()
     }
 }
 
@@ -351,6 +359,7 @@ fn subject(place: &Place, names: Names<'_>) -> executor::Subject {
     match place {
         Place::Host => Node,
         Place::CgroupRoot => Group("/".to_owned()),
+        Place::Kube(KubeQos::BestEffort) => Group(BEST_EFFORT.to_owned()),
         Place::Kube(qos) => Group(format!("{qos:?}").to_lowercase()),
         Place::Dir(dir) => Group(dir.to_string()),
         Place::HostApplication(application) => Group(application.dir.clone()),
@@ -364,15 +373,16 @@ fn subject(place: &Place, names: Names<'_>) -> executor::Subject {
     }
 }
 
-fn pod_subject(pod: Option<&Pod>, uid: &str, id: &str) -> executor::Subject {
-    let Some(pod) = pod else { return executor::Subject::Group(uid.to_owned()) };
+fn pod_subject(pod: Option<&Pod>, uid: &Arc<str>, id: &str) -> executor::Subject {
+    let Some(pod) = pod else { return executor::Subject::Group(uid.to_string()) };
     let own = pod.containers.iter().find(|container| container.id.as_deref() == Some(id));
     let container = own.map_or_else(|| id.to_owned(), |container| container.name.clone());
-    executor::Subject::Pod { namespace: pod.namespace.clone(), name: pod.name.clone(), container }
+    let (uid, namespace, name) = (uid.clone(), pod.namespace.clone(), pod.name.clone());
+    executor::Subject::Pod { uid, namespace, name, container }
 }
 
 /// Everything that every write leaves behind.
-fn tell(attempt: &Attempt<'_>, auditor: &Auditor, metrics: &KoordletMetrics, undo: &Mutex<Undo>) {
+fn tell(attempt: &Attempt<'_>, records: &Records, metrics: &KoordletMetrics, undo: &Mutex<Undo>) {
     let status = if attempt.error.is_some() { "failed" } else { "success" };
     let millis = attempt.took.as_secs_f64() * 1000.0;
     metrics.observe(Metric::ResourceUpdateDuration, &[attempt.kind(), status], millis);
@@ -392,13 +402,7 @@ fn tell(attempt: &Attempt<'_>, auditor: &Auditor, metrics: &KoordletMetrics, und
     let level = if cause.reason == Cause::CpuSuppress.reason() { 1 } else { 3 };
     let Some(words) = &cause.words else { return };
     let message = words.say(attempt.before);
-    match &cause.subject {
-        executor::Subject::Node => auditor.record(level, Subject::Node, cause.reason, message),
-        executor::Subject::Group(name) => auditor.record(level, Subject::Group(name), cause.reason, message),
-        executor::Subject::Pod { namespace, name, container } => {
-            auditor.record(level, Subject::Pod { namespace, name, container }, cause.reason, message);
-        }
-    }
+    records.record(level, Subject::from(&cause.subject), cause.reason, message);
 }
 
 impl Words for Wish {

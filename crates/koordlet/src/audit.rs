@@ -15,6 +15,7 @@ pub use query::{Answer, Form, Query};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use koord_linux::executor;
 use serde::{Deserialize, Serialize};
 
 use crate::flags::AuditOptions;
@@ -50,12 +51,25 @@ pub enum Subject<'a> {
     /// A class's group, or a group of the machine.
     Group(&'a str),
     Pod {
+        uid: &'a str,
         namespace: &'a str,
         name: &'a str,
         /// Empty for the pod itself.
         container: &'a str,
     },
     Unknown,
+}
+
+impl<'a> From<&'a executor::Subject> for Subject<'a> {
+    fn from(subject: &'a executor::Subject) -> Subject<'a> {
+        match subject {
+            executor::Subject::Node => Subject::Node,
+            executor::Subject::Group(name) => Subject::Group(name),
+            executor::Subject::Pod { uid, namespace, name, container } => {
+                Subject::Pod { uid, namespace, name, container }
+            }
+        }
+    }
 }
 
 /// Takes records. Cheap to clone.
@@ -109,7 +123,7 @@ impl Auditor {
         let (kind, namespace, name, container) = match subject {
             Subject::Node => ("node", "", "", ""),
             Subject::Group(name) => ("group", "", name, ""),
-            Subject::Pod { namespace, name, container } => ("pod", namespace, name, container),
+            Subject::Pod { namespace, name, container, .. } => ("pod", namespace, name, container),
             Subject::Unknown => ("unknown", "", "", ""),
         };
         let event = Event {

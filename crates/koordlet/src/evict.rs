@@ -17,11 +17,12 @@ use tokio::sync::mpsc;
 
 pub use runtime::{Runtimes, StopError};
 
-use crate::act::{EvictOrder, Evictor, Outcome, pod_reference};
+use crate::act::{EvictOrder, Evictor, Outcome};
 use crate::audit::{Auditor, Subject};
 use crate::decide::evict::{REASON, Trigger};
 use crate::decide::snapshot::Pod;
 use crate::metrics::{KoordletMetrics, Metric};
+use crate::records::pod_reference;
 
 /// How long one eviction may take. Nothing else happens on the node meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -127,7 +128,12 @@ impl Worker {
     }
 
     async fn carry_out(&self, victim: &Victim) -> Result<(), Trouble> {
-        let subject = Subject::Pod { namespace: &victim.namespace, name: &victim.name, container: "" };
+        let subject = Subject::Pod {
+            uid: &victim.uid,
+            namespace: &victim.namespace,
+            name: &victim.name,
+            container: "",
+        };
         self.auditor.record(0, subject, REASON, format!("{}; {}", victim.message, victim.numbers));
         let work = async {
             match &self.way {

@@ -161,6 +161,8 @@ pub struct QosOptions {
     pub memory_evict_cool: Duration,
     pub only_evict_by_api: bool,
     pub force_update_after: Duration,
+    /// Of all pods together; 0 for none.
+    pub pod_events_per_hour: u32,
 }
 
 /// Spec: koordlet-enforce 14.
@@ -532,6 +534,7 @@ impl Reader<'_> {
             memory_evict_cool: self.seconds("memory-evict-cool-time-seconds"),
             only_evict_by_api: self.values.bool("only-evict-by-api"),
             force_update_after: self.seconds("resource-force-update-seconds"),
+            pod_events_per_hour: self.number("pod-events-per-hour"),
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod apply;
 pub mod audit;
 pub mod evict;
 pub mod metrics;
+pub mod records;
 
 // What the cluster is told.
 pub mod report;

@@ -97,6 +97,7 @@ pub enum Subject {
     /// A class's group, or one that belongs to nobody we know.
     Group(String),
     Pod {
+        uid: Arc<str>,
         namespace: String,
         name: String,
         /// Empty for the pod itself.

@@ -200,8 +200,9 @@ fn record(
     let qos = pod.qos.map_or("none", Qos::as_str);
     let class = rule.of_pod(pod);
     let message = format!("{what} for {count} processes; QoS {qos}, {class}");
-    let subject = Subject::Pod { namespace: &pod.namespace, name: &pod.name, container: unit.name };
-    hands.applier.auditor().record(3, subject, Cause::RuntimeHook.reason(), message);
+    let subject =
+        Subject::Pod { uid: &pod.id.uid, namespace: &pod.namespace, name: &pod.name, container: unit.name };
+    hands.applier.records().record(3, subject, Cause::RuntimeHook.reason(), message);
 }
 
 /// What the kernel has of core scheduling; none when it has nothing.

@@ -74,7 +74,7 @@ impl ResctrlClasses {
                 resctrl.create(group)?;
                 if !known.iter().any(|name| name == group) {
                     let message = format!("create resctrl group {group}");
-                    hands.applier.auditor().record(3, Subject::Group(group), "CreateCATGroup", message);
+                    hands.applier.records().record(3, Subject::Group(group), "CreateCATGroup", message);
                     setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);
                 }
             }

@@ -19,15 +19,16 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use koord_linux::cgroup::{Cgroups, class_id};
+use koord_linux::cgroup::{Cgroups, Version, class_id};
 use koord_linux::resource::Resource;
 use koord_linux::root::Root;
 
 use super::{Ground, Hands, Setting, Strategy};
-use crate::audit::{Auditor, Subject};
+use crate::audit::Subject;
 use crate::decide::hooks::tc::{self, Class, MAJOR, PRIVATE_MIN, PodPlan};
-use crate::decide::wish::Batch;
+use crate::decide::wish::{Batch, Place, Value};
 use crate::metrics::Metric;
+use crate::records::{NETWORK, Records};
 use crate::state::News;
 use errand::{Errand, Order};
 pub(super) use programs::{Fault, Host, Programs, TIME_LIMIT};
@@ -47,6 +48,8 @@ pub(super) struct Tc {
     made: Option<(Arc<Desired>, Instant)>,
     /// Private classes by the uid of their pod; none before an earlier run's were looked for.
     numbers: Option<BTreeMap<Arc<str>, u32>>,
+    /// Classes of pods that were told of, by uid.
+    told: BTreeMap<Arc<str>, Value>,
     /// What was last said about it, so that it is said once.
     complaint: String,
 }
@@ -77,6 +80,7 @@ impl Tc {
             errand: None,
             made: None,
             numbers: None,
+            told: BTreeMap::new(),
             complaint: String::new(),
         }
     }
@@ -104,7 +108,7 @@ impl Strategy for Tc {
     }
 
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
-        if !self.is_free(ground.now, setting, hands.applier.auditor()) {
+        if !self.is_free(ground.now, setting, hands.applier.records()) {
             return;
         }
         let Some(slo) = ground.snapshot.slo.as_deref() else { return };
@@ -144,7 +148,7 @@ impl Strategy for Tc {
 impl Tc {
     /// Takes over what became of the last order, and says whether there may be another: not while it is under way, nor at
     /// once when it failed. No retry of its own: the next turn is the retry.
-    fn is_free(&mut self, now: Instant, setting: &Setting, auditor: &Auditor) -> bool {
+    fn is_free(&mut self, now: Instant, setting: &Setting, records: &Records) -> bool {
         let Some(errand) = self.errand.take_if(|errand| errand.has_ended()) else {
             if self.errand.as_ref().is_some_and(|errand| errand.is_late(now)) {
                 self.complain("programs do not come to an end; until they do, nothing is changed");
@@ -162,10 +166,32 @@ impl Tc {
         self.complaint.clear();
         if let Order::Shape { desired, .. } = order {
             let message = format!("update traffic classes of {desired}");
-            auditor.record(3, Subject::Node, "netqos reconcile", message);
+            records.record(3, Subject::Node, NETWORK, message);
+            if setting.version() == Version::V2 {
+                self.tell_pods(&desired.pods, records);
+            }
             self.made = Some((desired, now));
         }
         true
+    }
+
+    /// Says to which class their traffic goes now, to pods for whom that is new. With v1 the class id of their group
+    /// leaves a record that says so.
+    fn tell_pods(&mut self, plan: &PodPlan, records: &Records) {
+        let mut told = BTreeMap::new();
+        for wish in &plan.wishes {
+            let Place::Pod(pod) = &wish.place else { continue };
+            if self.told.get(&pod.uid) != Some(&wish.value) {
+                records.tell_pod(
+                    &pod.uid,
+                    "",
+                    NETWORK,
+                    &format!("update traffic class to {}{}", wish.value, wish.why),
+                );
+            }
+            told.insert(pod.uid.clone(), wish.value.clone());
+        }
+        self.told = told;
     }
 
     /// What is there is not known again before the order has ended well.

@@ -1,5 +1,6 @@
 //! Network QoS through terway: two files that its daemon reads. Spec: koordlet-enforce 15.8.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::{fs, io};
@@ -7,8 +8,9 @@ use std::{fs, io};
 use super::leave::{Trace, remove_file};
 use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
-use crate::decide::hooks::terway::{self, NodeRates};
+use crate::decide::hooks::terway::{self, NodeRates, PodRates};
 use crate::metrics::Metric;
+use crate::records::{NETWORK, Records};
 use crate::state::News;
 
 const NODE_FILE: &str = "global_bps_config";
@@ -19,6 +21,8 @@ const NET_CLS: &str = "/sys/fs/cgroup/net_cls";
 /// The strategy and what it remembers.
 #[derive(Default)]
 pub(super) struct Terway {
+    /// What the daemon was told of pods, by uid.
+    told: BTreeMap<String, PodRates>,
     /// What was last said about the configuration, so that it is said once.
     complaint: String,
 }
@@ -38,7 +42,7 @@ impl Strategy for Terway {
             return;
         }
         match NodeRates::of(&slo.qos, &slo.system) {
-            Ok(rates) => self.write(setting, hands, NODE_FILE, &rates.text(), &rates),
+            Ok(rates) => drop(self.write(setting, hands, NODE_FILE, &rates.text(), &rates)),
             Err(error) => self.complain(&error.to_string()),
         }
         let cgroups = &setting.cgroups;
@@ -50,7 +54,9 @@ impl Strategy for Terway {
             tracing::debug!(problem, "a pod is left out of terway's file");
         }
         let count = terway::Count::of(&pods);
-        self.write(setting, hands, POD_FILE, &terway::pods_text(&pods), &count);
+        if self.write(setting, hands, POD_FILE, &terway::pods_text(&pods), &count) {
+            self.tell_pods(pods, hands.applier.records());
+        }
     }
 }
 
@@ -60,7 +66,15 @@ pub(super) fn give_back(dir: &Path) -> io::Result<()> {
 }
 
 impl Terway {
-    /// Writes a file that does not hold the text already. The numbers are for the audit log.
+    /// Says what is new to the pods that it is about.
+    fn tell_pods(&mut self, pods: BTreeMap<String, PodRates>, records: &Records) {
+        for (uid, rates) in pods.iter().filter(|(uid, rates)| self.told.get(*uid) != Some(*rates)) {
+            records.tell_pod(uid, "", NETWORK, &format!("update {POD_FILE}; {rates}"));
+        }
+        self.told = pods;
+    }
+
+    /// Writes a file that does not hold the text already, and says whether it did. The numbers are for the audit log.
     fn write(
         &mut self,
         setting: &Setting,
@@ -68,17 +82,19 @@ impl Terway {
         name: &str,
         text: &str,
         numbers: &dyn Display,
-    ) {
+    ) -> bool {
         let dir = setting.terway_dir.as_path();
         let path = dir.join(name);
         if fs::read_to_string(&path).is_ok_and(|present| present == text) {
-            return;
+            return false;
         }
         Trace::TerwayFiles.leave(&setting.root);
-        match fs::create_dir_all(dir).and_then(|()| fs::write(&path, text)) {
+        let written = fs::create_dir_all(dir).and_then(|()| fs::write(&path, text));
+        let is_written = written.is_ok();
+        match written {
             Ok(()) => {
                 let message = format!("update {name}; {numbers}");
-                hands.applier.auditor().record(3, Subject::Node, "netqos reconcile", message);
+                hands.applier.records().record(3, Subject::Node, NETWORK, message);
                 setting.metrics.count(Metric::NodeChange, &["terway-file", "success"]);
             }
             Err(error) => {
@@ -86,6 +102,7 @@ impl Terway {
                 self.complain(&format!("{}: {error}", path.display()));
             }
         }
+        is_written
     }
 
     fn complain(&mut self, complaint: &str) {

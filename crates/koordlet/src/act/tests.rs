@@ -25,6 +25,7 @@ use crate::decide::cpu_suppress::Verdict;
 use crate::decide::sketch::{node, pod};
 use crate::decide::snapshot::Layout;
 use crate::flags;
+use crate::records::Records;
 use crate::state::{Hardware, NodeState, PodState};
 use crate::store::{Batch as Samples, Kind, Limits};
 
@@ -87,7 +88,7 @@ fn setting(root: &Root, cgroups: &Arc<Cgroups>, line: &str) -> Setting {
         page_bytes: 4096,
         terway_dir: root.var_run.join("terway"),
         metrics,
-        recorder: None,
+        recorders: None,
     }
 }
 
@@ -114,7 +115,7 @@ impl World {
             &root,
             cgroups,
             Duration::from_secs(60),
-            auditor,
+            Records::only(auditor),
             setting.metrics.clone(),
             Undo::in_memory(),
         );
@@ -174,7 +175,8 @@ impl World {
 
     /// What the audit log has for a reason: container or group, and message.
     fn records(&self, reason: &str) -> Vec<(String, String)> {
-        let Answer::Page { events, .. } = self.applier.auditor().query(&Query::default(), Instant::now())
+        let Answer::Page { events, .. } =
+            self.applier.records().auditor().query(&Query::default(), Instant::now())
         else {
             panic!()
         };

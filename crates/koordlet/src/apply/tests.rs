@@ -9,7 +9,7 @@ use koord_kit::metrics::Format;
 use koord_linux::cgroup::{Driver, Version};
 
 use super::*;
-use crate::audit::{Answer, Query};
+use crate::audit::{Answer, Auditor, Query};
 use crate::decide::hooks::cpuset::Because;
 use crate::decide::sketch::pod;
 use crate::decide::wish::{PodId, ProcessPlace, Why};
@@ -68,7 +68,14 @@ impl World {
 fn applier(root: &Root, version: Version, auditor: &Auditor, metrics: &KoordletMetrics) -> Applier {
     let cgroups = Arc::new(Cgroups::new(root, version, Driver::Cgroupfs));
     let undo = Undo::open(&undo_path(root));
-    Applier::new(root, cgroups, Duration::from_secs(60), auditor.clone(), metrics.clone(), undo)
+    Applier::new(
+        root,
+        cgroups,
+        Duration::from_secs(60),
+        Records::only(auditor.clone()),
+        metrics.clone(),
+        undo,
+    )
 }
 
 fn wish(place: Place, file: File, value: Value, cause: Cause) -> Wish {
@@ -237,6 +244,7 @@ fn changes_are_given_back() {
         ]));
         world.restart();
         world.apply(Batch::Each(vec![number(File::CpuCfsQuota, 60_000, Cause::CpuSuppress)]));
+        let told = world.records().len();
         let is_quota = |change: &Change<'_>| change.reason == Cause::CpuSuppress.reason();
         assert_eq!(world.applier.give_back(Instant::now(), is_quota).written, 1, "{version:?}");
         assert!(unlimited.starts_with(world.get(quota).split(' ').next().unwrap()), "{version:?}");
@@ -247,6 +255,24 @@ fn changes_are_given_back() {
         assert_eq!(world.get("../../proc/sys/vm/min_free_kbytes"), "67584");
         world.restart();
         assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report::default());
+        let mut told = world.records().split_off(told);
+        told.sort();
+        let quota = unlimited.split(' ').next().unwrap();
+        assert_eq!(
+            told.iter()
+                .map(|(kind, name, _, message)| format!("{kind} {name}: {message}"))
+                .collect::<Vec<_>>(),
+            [
+                format!(
+                    "group kubepods/besteffort: give cpu.cfs_quota_us back {quota}; it had been changed for AdjustBEByNodeCPUUsage"
+                ),
+                "group kubepods/besteffort: give cpu.shares back 59; it had been changed for runtime-hooks"
+                    .to_owned(),
+                "node : give min_free_kbytes back 67584; it had been changed for systemConfig reconcile"
+                    .to_owned(),
+            ],
+            "{version:?}"
+        );
     }
 }
 
@@ -357,7 +383,7 @@ fn groups_that_are_gone_are_forgotten() {
             fs::remove_dir_all(world.path("cgroup/cpu").join(dir)).unwrap();
         }
     }
-    world.applier.tidy();
+    world.applier.tidy(Instant::now());
     assert_eq!(lock(&world.applier.undo).len(), 200);
     let lines = |path: &Path| fs::read_to_string(path).unwrap().lines().count();
     assert_eq!(lines(&undo_path(&world.root)), 400, "not worth writing anew");
@@ -367,6 +393,6 @@ fn groups_that_are_gone_are_forgotten() {
     for _ in 0..3 {
         world.put("cgroup/cpu/other/cpu.shares", "10\n");
     }
-    world.applier.tidy();
+    world.applier.tidy(Instant::now());
     assert!(lock(&world.applier.undo).is_empty());
 }

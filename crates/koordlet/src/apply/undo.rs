@@ -10,11 +10,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use koord_linux::cgroup::{Cgroups, Dir, Version};
-use koord_linux::executor::{INHERITED, Target, Update};
+use koord_linux::executor::{self, INHERITED, Target, Update};
 use koord_linux::process::Process;
 use koord_linux::resource::{Device, Resource, shares_of_weight, value_of_device, weight_of_shares};
 use koord_linux::system::{SystemFile, sched_feature_word, sched_features};
 use serde::{Deserialize, Serialize};
+
+use crate::audit::Subject;
+use crate::records::Records;
+
+/// How important a record of something given back is.
+const LEVEL: u32 = 3;
+/// What records call it.
+const REASON: &str = "give back";
 
 /// Lines of groups that are gone and may stay, besides as many as there are others.
 const SLACK: usize = 512;
@@ -57,6 +65,8 @@ enum Part {
 struct Before {
     value: String,
     reason: String,
+    /// Whom it was changed for. None for what an earlier run noted: names are not kept.
+    subject: Option<executor::Subject>,
     /// Whether a write followed. What an earlier run noted counts as written, for nobody knows.
     is_written: bool,
 }
@@ -106,7 +116,7 @@ impl Undo {
     fn take(&mut self, line: &[u8]) {
         let Ok(line) = serde_json::from_slice::<Line>(line) else { return };
         if let Some(target) = line.target() {
-            let before = Before { value: line.before, reason: line.reason, is_written: true };
+            let before = Before { value: line.before, reason: line.reason, subject: None, is_written: true };
             self.entries.insert(Key::new(target, &before.value), before);
         }
     }
@@ -125,7 +135,7 @@ impl Undo {
     }
 
     /// Takes note of what a file holds that is about to be written, unless we wrote to it before.
-    pub(super) fn note(&mut self, update: &Update, before: &str, reason: &str) {
+    pub(super) fn note(&mut self, update: &Update, before: &str, cause: &executor::Cause) {
         let key = Key::new(update.target.clone(), &update.value);
         let known = self.entries.get(&key);
         if known.is_some_and(|known| known.is_written) {
@@ -135,8 +145,10 @@ impl Undo {
         if known.is_some_and(|known| known.value == value) {
             return;
         }
-        let Some(line) = Line::of(&key.target, &value, reason) else { return };
-        self.entries.insert(key, Before { value, reason: reason.to_owned(), is_written: false });
+        let Some(line) = Line::of(&key.target, &value, cause.reason) else { return };
+        let subject = Some(cause.subject.clone());
+        self.entries
+            .insert(key, Before { value, reason: cause.reason.to_owned(), subject, is_written: false });
         self.append(&line);
     }
 
@@ -184,6 +196,27 @@ impl Undo {
             (key.clone(), Update { target: key.target.clone(), value, cause: None })
         };
         self.entries.iter().filter(is_change).map(update).unzip()
+    }
+
+    /// Says that a change was given back.
+    pub(super) fn record(&self, key: &Key, records: &Records) {
+        let Some(before) = self.entries.get(key) else { return };
+        let (file, group) = match &key.target {
+            Target::Cgroup { resource, dir } => (resource.name(), Some(dir.as_str())),
+            Target::System(file) => (file.name(), None),
+            Target::Schemata { group, .. } => ("schemata", Some(group.as_str())),
+        };
+        let subject = match (&before.subject, group) {
+            (Some(subject), _) => Subject::from(subject),
+            (None, Some(group)) => Subject::Group(group),
+            (None, None) => Subject::Node,
+        };
+        let value = match before.value.trim() {
+            "" => "nothing of its own".to_owned(),
+            value => value.replace('\n', " "),
+        };
+        let message = format!("give {file} back {value}; it had been changed for {}", before.reason);
+        records.record(LEVEL, subject, REASON, message);
     }
 
     pub(super) fn forget(&mut self, keys: impl Iterator<Item = Key>) {
@@ -327,6 +360,10 @@ mod tests {
         Update::cgroup(Resource::CpuShares, &Dir::new(dir).unwrap(), "2")
     }
 
+    fn cause() -> executor::Cause {
+        executor::Cause { reason: "r", subject: executor::Subject::Node, words: None }
+    }
+
     fn dirs(undo: &Undo) -> Vec<String> {
         let of = |update: &Update| match &update.target {
             Target::Cgroup { dir, .. } => format!("{dir}={}", update.value),
@@ -343,12 +380,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("changes.jsonl");
         let mut undo = Undo::open(&path);
-        undo.note(&shares("a"), "10", "r");
+        undo.note(&shares("a"), "10", &cause());
         assert!(dirs(&undo).is_empty(), "a write that failed has nothing to give back");
         assert_eq!(dirs(&Undo::open(&path)), ["a=10"], "killed: nobody knows whether it was written");
-        undo.note(&shares("a"), "11", "r");
+        undo.note(&shares("a"), "11", &cause());
         undo.written(&shares("a"));
-        undo.note(&shares("a"), "2", "r");
+        undo.note(&shares("a"), "2", &cause());
         assert_eq!(dirs(&undo), ["a=11"], "what was there when it was written at last");
         assert_eq!(dirs(&Undo::open(&path)), ["a=11"]);
     }
@@ -360,7 +397,7 @@ mod tests {
         let mut undo = Undo::open(&path);
         for word in ["A\n", "NO_B\n", "C\n"] {
             let update = Update::system(SystemFile::SchedFeatures, word);
-            undo.note(&update, "NO_A B D", "r");
+            undo.note(&update, "NO_A B D", &cause());
             undo.written(&update);
         }
         let undo = Undo::open(&path);
@@ -383,7 +420,7 @@ mod tests {
             let path = dir.path().join("changes.jsonl");
             let mut undo = Undo::open(&path);
             for number in 0..count {
-                undo.note(&shares(&format!("d{number}")), &number.to_string(), "r");
+                undo.note(&shares(&format!("d{number}")), &number.to_string(), &cause());
             }
             let whole = fs::read(&path).unwrap();
             let kept = &whole[..cut.min(whole.len())];
@@ -393,7 +430,7 @@ mod tests {
             let found = dirs(&Undo::open(&path)).len();
             prop_assert!(found == lines || found == lines + 1);
             fs::write(&path, [kept, b"\n", &rubbish].concat()).unwrap();
-            Undo::open(&path).note(&shares("new"), "7", "r");
+            Undo::open(&path).note(&shares("new"), "7", &cause());
             let again = dirs(&Undo::open(&path));
             prop_assert!(again.contains(&"new=7".to_owned()), "{again:?}");
             prop_assert_eq!(again.len(), found + 1);

@@ -20,7 +20,7 @@ fn with_events(dir: &Path, count: usize) -> Auditor {
 
 fn record(auditor: &Auditor, level: u32, number: usize) {
     let name = format!("p{number}");
-    let subject = Subject::Pod { namespace: "ns", name: &name, container: "c" };
+    let subject = Subject::Pod { uid: "u", namespace: "ns", name: &name, container: "c" };
     auditor.record(level, subject, "r", format!("m {number}"));
 }
 

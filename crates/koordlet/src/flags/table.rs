@@ -209,6 +209,12 @@ const QOS: &[Flag] = &[
     qos("memory-evict-cool-time-seconds", Int, "4", "how long no pod is evicted for memory after one was"),
     qos("only-evict-by-api", Bool, "false", "evict through the API server instead of killing containers"),
     qos("resource-force-update-seconds", Int, "60", "how long a written value is taken to be there still"),
+    qos(
+        "pod-events-per-hour",
+        Int,
+        "120",
+        "events that tell pods of this node what was done to them, at most; 0 for none",
+    ),
 ];
 
 const fn qos(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {

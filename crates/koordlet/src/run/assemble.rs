@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use koord_kit::client::ClientError;
-use koord_kit::events::{Flavour, Recorder, recorder};
+use koord_kit::events::{Flavour, recorder};
 use koord_kit::http::{Check, Health, Listen, serve};
 use koord_kit::metrics::{ClientMetrics, KitMetrics};
 use koord_linux::cgroup::{Cgroups, Driver, Version};
@@ -34,6 +34,7 @@ use crate::explain::Explainer;
 use crate::flags::Options;
 use crate::hook_server;
 use crate::metrics::{KoordletMetrics, Metric};
+use crate::records::{Recorders, Records};
 use crate::serve::Pages;
 use crate::state::State;
 use crate::store::{Limits, Store};
@@ -90,9 +91,9 @@ pub(super) struct Base {
     pub(super) options: Options,
     pub(super) client: kube::Client,
     pub(super) kit: KitMetrics,
-    pub(super) recorder: Recorder,
+    pub(super) recorders: Recorders,
     pub(super) metrics: KoordletMetrics,
-    pub(super) auditor: Auditor,
+    pub(super) records: Records,
     pub(super) cgroups: Arc<Cgroups>,
     pub(super) tasks: TaskTracker,
     pub(super) stop: CancellationToken,
@@ -147,9 +148,17 @@ impl Base {
         let cgroups = Arc::new(Cgroups::new(&options.root, version, driver));
         let kit = KitMetrics::new(metrics.internal());
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let (recorder, events) = recorder(client.clone(), "koordlet-qosManager", Flavour::Core, &kit);
-        tasks.spawn(events.run(stop.clone()));
-        Ok(Base { client, kit, recorder, metrics, auditor, cgroups, tasks, stop, options })
+        let recorder = |component| {
+            let (recorder, events) = recorder(client.clone(), component, Flavour::Core, &kit);
+            tasks.spawn(events.run(stop.clone()));
+            recorder
+        };
+        let recorders = Recorders {
+            strategies: recorder("koordlet-qosManager"),
+            hooks: recorder("koordlet-runtimehook"),
+        };
+        let records = Records::with_events(auditor, recorders.clone(), options.qos.pod_events_per_hour);
+        Ok(Base { client, kit, recorders, metrics, records, cgroups, tasks, stop, options })
     }
 
     async fn serve(&self, readiness: &Readiness, today: Today) -> Result<SocketAddr, StartError> {
@@ -164,7 +173,7 @@ impl Base {
         let pages = Pages {
             health,
             metrics: self.metrics.clone(),
-            events: has_events.then(|| self.auditor.clone()),
+            events: has_events.then(|| self.records.auditor().clone()),
             explainer: Explainer { node: self.options.node_name.clone(), today },
         };
         self.tasks.spawn(serve(listener, pages.router(), None, self.stop.clone()));
@@ -202,8 +211,12 @@ impl Base {
         } else {
             Way::Stop(Runtimes::new(&options.root.var_run, &options.runtimes))
         };
-        let (sender, evictions) =
-            evictor(way, Some(self.recorder.clone()), self.metrics.clone(), self.auditor.clone());
+        let (sender, evictions) = evictor(
+            way,
+            Some(self.recorders.strategies.clone()),
+            self.metrics.clone(),
+            self.records.auditor().clone(),
+        );
         self.tasks.spawn(evictions.run());
         let now_ms = jiff::Timestamp::now().as_millisecond();
         Parts {
@@ -238,12 +251,12 @@ impl Base {
             page_bytes: i64::try_from(page_bytes()).unwrap_or(4096),
             terway_dir: terway_dir(options).to_owned(),
             metrics: self.metrics.clone(),
-            recorder: Some(self.recorder.clone()),
+            recorders: Some(self.recorders.clone()),
         }
     }
 
     fn applier(&self) -> Applier {
-        let mut applier = applier(&self.options, self.cgroups.clone(), &self.auditor, &self.metrics);
+        let mut applier = applier(&self.options, self.cgroups.clone(), &self.records, &self.metrics);
         // What strategies wrote that are off in this run goes back to what it was.
         let is_on = |gate: &str| self.options.gates.is_on(gate);
         let report =
@@ -257,7 +270,7 @@ impl Base {
     }
 
     fn keep_audit(&self) {
-        let (auditor, stop) = (self.auditor.clone(), self.stop.clone());
+        let (auditor, stop) = (self.records.auditor().clone(), self.stop.clone());
         self.tasks.spawn(async move {
             let mut tick = tokio::time::interval(AUDIT_EVERY);
             loop {
@@ -276,12 +289,12 @@ impl Base {
 fn applier(
     options: &Options,
     cgroups: Arc<Cgroups>,
-    auditor: &Auditor,
+    records: &Records,
     metrics: &KoordletMetrics,
 ) -> Applier {
     let undo = Undo::open(&undo_path(&options.root));
     let force_after = options.qos.force_update_after;
-    Applier::new(&options.root, cgroups, force_after, auditor.clone(), metrics.clone(), undo)
+    Applier::new(&options.root, cgroups, force_after, records.clone(), metrics.clone(), undo)
 }
 
 /// The features that may have made a change: while one of them is on it stays.
@@ -339,7 +352,7 @@ pub fn clean_up(options: &Options) -> Result<(), StartError> {
     let driver = Driver::detect(root, version).unwrap_or(Driver::Systemd);
     let cgroups = Arc::new(Cgroups::new(root, version, driver));
     let metrics = KoordletMetrics::new(&options.node_name);
-    let mut applier = applier(options, cgroups.clone(), &Auditor::off(), &metrics);
+    let mut applier = applier(options, cgroups.clone(), &Records::only(Auditor::off()), &metrics);
     let report = applier.give_back(Instant::now(), |_| true);
     let others = leftovers(options, &cgroups, &applier).take_away(|_| false)
         + usize::from(hook_server::withdraw(&options.hooks.server));

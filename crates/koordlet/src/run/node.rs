@@ -310,6 +310,7 @@ impl Brain {
             self.known = snapshot.pods.clone();
             self.pods = snapshot.pods.iter().map(|state| state.pod.clone()).collect();
             self.collectors.set_pods(&self.pods);
+            self.applier.records().follow(&self.pods);
             show::pods(&self.metrics, &self.pods);
         }
         if news.slo || news.pods {
@@ -334,6 +335,7 @@ impl Brain {
             store: &self.store,
         };
         self.act.turn(&ground, &mut self.applier, &mut *self.evictor);
+        self.applier.records().tell(now.instant);
     }
 
     /// What the hooks of a stage say about a pod or a container. What a runtime cannot set is written to the pod's group,
@@ -411,7 +413,7 @@ impl Brain {
     }
 
     fn tidy(&mut self, now: Moment) {
-        self.applier.tidy();
+        self.applier.tidy(now.instant);
         self.metrics.sweep(now.instant);
         if self.has_store_metrics {
             show::store(&self.metrics, &self.store.stats());

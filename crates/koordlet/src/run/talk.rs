@@ -37,7 +37,11 @@ pub(super) fn start(
     let kubelet = Kubelet::new(state.clone(), cluster.clone(), kubelet_options(options), observe);
     let watcher =
         Watcher { client: base.client.clone(), node: options.node_name.clone(), metrics: base.kit.clone() };
-    base.tasks.spawn(watcher.clone().node(state.clone(), base.recorder.clone(), base.stop.clone()));
+    base.tasks.spawn(watcher.clone().node(
+        state.clone(),
+        base.recorders.strategies.clone(),
+        base.stop.clone(),
+    ));
     base.tasks.spawn(watcher.clone().slo(state.clone(), &[], base.stop.clone()));
     base.tasks.spawn(watcher.clone().metric(state.clone(), options.reports.pace, base.stop.clone()));
     if options.gates.is_on("BlkIOReconcile") {
@@ -94,7 +98,7 @@ fn pods(base: &Base, state: &State, kubelet: &Kubelet) {
         book: PodBook::new(base.cgroups.driver()),
         interval,
         news: news.clone(),
-        recorder: Some(base.recorder.clone()),
+        recorder: Some(base.recorders.strategies.clone()),
     };
     base.tasks.spawn(sync.run(base.stop.clone()));
     base.tasks.spawn(pleg::run(PodWatch::new(&base.cgroups), news, base.stop.clone()));

@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::kubelet::{Kubelet, KubeletError};
 use super::{PodState, State};
-use crate::act::pod_reference;
 use crate::decide::snapshot::Pod;
+use crate::records::pod_reference;
 
 /// A kubelet that just started tells no pods for a while. So many empty answers in a row are believed.
 const EMPTIES_BELIEVED: u32 = 3;

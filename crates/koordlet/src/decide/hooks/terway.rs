@@ -162,6 +162,18 @@ pub struct PodRates {
     pub qos_config: PodLimits,
 }
 
+/// For whoever reads what was done to a pod.
+impl fmt::Display for PodRates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PodLimits { ingress_bandwidth, egress_bandwidth } = self.qos_config;
+        write!(
+            f,
+            "priority {}, receives at most {ingress_bandwidth} and sends at most {egress_bandwidth} bytes/s, 0 for no limit",
+            self.prio
+        )
+    }
+}
+
 /// Bytes per second; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,0 +1,407 @@
+//! What was done to pods, gathered into few events: pure, with the time as an argument.
+//!
+//! A pod's first changes of a kind are told after a moment, so that all of them fit into one event; what follows is told
+//! at most every [`EVERY`], with the number of changes. All pods of a node together have a budget of events; those that
+//! wait longest have theirs first. Nothing that waits is lost while its pod lives; the audit log has every single change.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A pod that starts gets its values over several turns, container by container.
+const GATHER: Duration = Duration::from_secs(5);
+/// Between two events of a kind on one pod: a quota may move each second, and nobody reads 3,600 events.
+const EVERY: Duration = Duration::from_secs(30 * 60);
+/// Events that may come together: the first turn of an agent on a full node.
+const BURST: u32 = 100;
+/// Kinds of changes to pods that are followed. A node has some hundred pods, and few kinds happen to each.
+const STORIES_MAX: usize = 4096;
+/// The words of one event. The API server takes 1,024 bytes.
+const TEXT_BYTES_MAX: usize = 900;
+
+/// An event to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Telling {
+    pub(crate) uid: Arc<str>,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// What the audit log calls it.
+    pub(crate) reason: &'static str,
+    pub(crate) text: String,
+}
+
+/// A pod that may have something to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) is_best_effort: bool,
+}
+
+/// All that waits to be told.
+pub(crate) struct PodEvents {
+    /// What one event takes from the budget, and what the budget has. Both in time, since that is how it fills.
+    price: Duration,
+    budget: Duration,
+    filled: Option<Instant>,
+    pods: BTreeMap<Arc<str>, Named>,
+    stories: BTreeMap<Key, Story>,
+    /// Stories with something new.
+    waiting: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    uid: Arc<str>,
+    reason: &'static str,
+}
+
+/// Changes of one kind to one pod.
+#[derive(Debug)]
+struct Story {
+    namespace: String,
+    name: String,
+    /// Since it was last told.
+    changes: usize,
+    /// The newest of them.
+    latest: VecDeque<Change>,
+    /// When the first of them was seen; none for one that came after the last look at the clock.
+    since: Option<Instant>,
+    told: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Change {
+    /// Containers, empty for the pod itself, that had the same for the same reason.
+    parts: Vec<String>,
+    message: String,
+}
+
+impl PodEvents {
+    /// None when no event is wanted.
+    pub(crate) fn new(per_hour: u32) -> Option<PodEvents> {
+        let price = Duration::from_secs(3600).checked_div(per_hour)?;
+        Some(PodEvents {
+            price,
+            budget: price * BURST,
+            filled: None,
+            pods: BTreeMap::new(),
+            stories: BTreeMap::new(),
+            waiting: 0,
+        })
+    }
+
+    /// The pods of the node now.
+    pub(crate) fn follow(&mut self, pods: impl Iterator<Item = (Arc<str>, Named)>) {
+        self.pods = pods.collect();
+    }
+
+    /// Takes note of a change. Pods that are not known have nobody who would read it.
+    pub(crate) fn note(&mut self, uid: &str, container: &str, reason: &'static str, message: &str) {
+        let Some((uid, pod)) = self.pods.get_key_value(uid) else { return };
+        let key = Key { uid: uid.clone(), reason };
+        if self.stories.len() >= STORIES_MAX && !self.stories.contains_key(&key) {
+            return;
+        }
+        let story = self.stories.entry(key).or_insert_with(|| Story::of(pod));
+        self.waiting += usize::from(story.changes == 0);
+        story.note(container, message);
+    }
+
+    /// The same for all best-effort pods: what happens to their group happens to them.
+    pub(crate) fn note_best_effort(&mut self, reason: &'static str, message: &str) {
+        let pods = self.pods.iter().filter(|(_, pod)| pod.is_best_effort);
+        let uids: Vec<Arc<str>> = pods.map(|(uid, _)| uid.clone()).collect();
+        uids.iter().for_each(|uid| self.note(uid, "", reason, message));
+    }
+
+    /// What is to be told now.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<Telling> {
+        self.fill(now);
+        if self.waiting == 0 {
+            return Vec::new();
+        }
+        let mut due = Vec::new();
+        for (key, story) in self.stories.iter_mut().filter(|(_, story)| story.changes > 0) {
+            let since = *story.since.get_or_insert(now);
+            let may_be_told = story.told.is_none_or(|told| now.saturating_duration_since(told) >= EVERY);
+            if may_be_told && now.saturating_duration_since(since) >= GATHER {
+                due.push((since, key.clone()));
+            }
+        }
+        due.sort();
+        let mut tellings = Vec::new();
+        for (_, key) in due {
+            let Some(rest) = self.budget.checked_sub(self.price) else { break };
+            if let Some(story) = self.stories.get_mut(&key) {
+                self.budget = rest;
+                self.waiting -= 1;
+                tellings.push(story.tell(key, now));
+            }
+        }
+        tellings
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = self.filled.map_or(Duration::ZERO, |filled| now.saturating_duration_since(filled));
+        self.filled = Some(now);
+        self.budget = (self.budget + passed).min(self.price * BURST);
+    }
+
+    /// Forgets pods that are gone, once they were told of, and what may be told anew at once.
+    pub(crate) fn tidy(&mut self, now: Instant) {
+        let pods = &self.pods;
+        self.stories.retain(|key, story| {
+            let is_old = story.told.is_some_and(|told| now.saturating_duration_since(told) >= EVERY);
+            let is_gone = !pods.contains_key(&key.uid) && story.told.is_some();
+            !(is_gone || (is_old && story.changes == 0))
+        });
+        self.waiting = self.stories.values().filter(|story| story.changes > 0).count();
+    }
+
+    /// How many things about pods are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.pods.len() + self.stories.len()
+    }
+}
+
+impl Story {
+    fn of(pod: &Named) -> Story {
+        Story {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            changes: 0,
+            latest: VecDeque::new(),
+            since: None,
+            told: None,
+        }
+    }
+
+    fn note(&mut self, container: &str, message: &str) {
+        self.changes += 1;
+        if let Some(same) = self.latest.iter_mut().find(|change| change.message == message) {
+            if !same.parts.iter().any(|part| part == container) {
+                same.parts.push(container.to_owned());
+            }
+            return;
+        }
+        self.latest.push_back(Change { parts: vec![container.to_owned()], message: message.to_owned() });
+        // What is shown in the end is cut once more; this bounds what is kept.
+        while self.latest.iter().map(|change| change.message.len()).sum::<usize>() > TEXT_BYTES_MAX
+            && self.latest.len() > 1
+        {
+            self.latest.pop_front();
+        }
+    }
+
+    fn tell(&mut self, key: Key, now: Instant) -> Telling {
+        let text = self.text();
+        self.told = Some(now);
+        self.since = None;
+        self.changes = 0;
+        self.latest = VecDeque::new();
+        Telling {
+            uid: key.uid,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            reason: key.reason,
+            text,
+        }
+    }
+
+    /// As many of the newest changes as fit, oldest first.
+    fn text(&self) -> String {
+        let mut words: Vec<String> = Vec::new();
+        let (mut bytes, mut shown) = (0, 0);
+        for change in self.latest.iter().rev() {
+            let text = change.text();
+            bytes += text.len() + 2;
+            if bytes > TEXT_BYTES_MAX && !words.is_empty() {
+                break;
+            }
+            shown += change.parts.len();
+            words.push(text);
+        }
+        words.reverse();
+        let words = words.join(". ");
+        if shown == self.changes { words } else { format!("{} changes, the latest: {words}", self.changes) }
+    }
+}
+
+impl Change {
+    /// `containers a, b: update …`; nothing in front of what concerns the pod as a whole.
+    fn text(&self) -> String {
+        let containers: Vec<&str> =
+            self.parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+        let is_whole = containers.len() < self.parts.len();
+        let noun = if containers.len() == 1 { "container" } else { "containers" };
+        match (containers.is_empty() || is_whole, &self.message) {
+            (true, message) => message.clone(),
+            (false, message) => format!("{noun} {}: {message}", containers.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BURST_REASON: &str = "CFSQuotaBurst";
+
+    fn named(name: &str, is_best_effort: bool) -> (Arc<str>, Named) {
+        let named = Named { namespace: "shop".to_owned(), name: name.to_owned(), is_best_effort };
+        (format!("uid-{name}").into(), named)
+    }
+
+    fn events(per_hour: u32, pods: &[&str]) -> PodEvents {
+        let mut events = PodEvents::new(per_hour).unwrap();
+        events.follow(pods.iter().map(|name| named(name, name.starts_with("be"))));
+        events
+    }
+
+    fn texts(tellings: &[Telling]) -> Vec<String> {
+        let text = |telling: &Telling| {
+            format!("{}/{} {}: {}", telling.namespace, telling.name, telling.reason, telling.text)
+        };
+        tellings.iter().map(text).collect()
+    }
+
+    fn after(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn changes_of_a_moment_are_one_event() {
+        let (mut events, start) = (events(600, &["web"]), Instant::now());
+        events.note("uid-web", "", "runtime-hooks", "update cpu.bvt_warp_ns to 2, was 0; QoS LS");
+        assert!(events.due(start).is_empty(), "more may follow");
+        events.note("uid-web", "main", "runtime-hooks", "update cpu.bvt_warp_ns to 2, was 0; QoS LS");
+        events.note("uid-web", "main", "runtime-hooks", "update cpuset.cpus to 0-3, was 0-7");
+        events.note("uid-web", "side", "runtime-hooks", "update cpuset.cpus to 0-3, was 0-7");
+        events.note("uid-web", "main", BURST_REASON, "update cpu.cfs_quota_us to 2, was 1");
+        events.note("uid-gone", "", "runtime-hooks", "nobody knows it");
+        assert_eq!(
+            texts(&events.due(after(start, 5))),
+            [
+                "shop/web runtime-hooks: update cpu.bvt_warp_ns to 2, was 0; QoS LS. containers main, side: update cpuset.cpus to 0-3, was 0-7"
+            ],
+            "the burst came after the first look at the clock"
+        );
+        assert_eq!(
+            texts(&events.due(after(start, 10))),
+            ["shop/web CFSQuotaBurst: container main: update cpu.cfs_quota_us to 2, was 1"]
+        );
+        assert!(events.due(after(start, 15)).is_empty());
+    }
+
+    #[test]
+    fn what_goes_on_is_told_twice_an_hour() {
+        let (mut events, start) = (events(600, &["web"]), Instant::now());
+        let mut told = Vec::new();
+        for second in 0..3600 {
+            events.note("uid-web", "main", BURST_REASON, &format!("update cpu.cfs_quota_us to {second}"));
+            let due = events.due(after(start, second));
+            told.extend(texts(&due).into_iter().map(|text| (second, text)));
+            events.tidy(after(start, second));
+        }
+        assert_eq!(told.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [5, 1805]);
+        let (_, second) = &told[1];
+        assert!(
+            second.starts_with("shop/web CFSQuotaBurst: 1800 changes, the latest: container main: "),
+            "{second}"
+        );
+        assert!(second.ends_with("update cpu.cfs_quota_us to 1805"), "{second}");
+        assert!(told.iter().all(|(_, text)| text.len() < 1024), "{told:?}");
+    }
+
+    #[test]
+    fn what_happens_to_the_group_happens_to_its_pods() {
+        let (mut events, start) = (events(600, &["be-1", "be-2", "web"]), Instant::now());
+        events.note_best_effort("AdjustBEByNodeCPUUsage", "update BE group to cfs_quota: 200000");
+        events.note("uid-be-1", "main", "AdjustBEByNodeCPUUsage", "update BE group to cfs_quota: 200000");
+        events.due(start);
+        assert_eq!(
+            texts(&events.due(after(start, 5))),
+            [
+                "shop/be-1 AdjustBEByNodeCPUUsage: update BE group to cfs_quota: 200000",
+                "shop/be-2 AdjustBEByNodeCPUUsage: update BE group to cfs_quota: 200000",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_node_has_a_budget_and_who_waits_longest_is_first() {
+        let names: Vec<String> = (0..150).map(|number| format!("web-{number:03}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (mut events, start) = (events(60, &names), Instant::now());
+        for name in &names[50..] {
+            events.note(&format!("uid-{name}"), "", "runtime-hooks", "m");
+        }
+        events.due(start);
+        for name in &names[..50] {
+            events.note(&format!("uid-{name}"), "", "runtime-hooks", "m");
+        }
+        events.due(after(start, 1));
+        let first = events.due(after(start, 6));
+        assert_eq!(first.len(), 100, "the burst");
+        assert!(first.iter().all(|telling| telling.name.as_str() >= "web-050"), "those that waited longer");
+        let mut told: BTreeMap<String, u64> = BTreeMap::new();
+        for second in 7..3600 * 2 {
+            for telling in events.due(after(start, second)) {
+                told.insert(telling.name, second);
+            }
+        }
+        assert_eq!(told.len(), 50, "nothing is lost");
+        assert_eq!(told["web-000"], 66, "one a minute");
+        assert_eq!(told["web-001"], 126);
+    }
+
+    #[test]
+    fn nobody_wants_events() {
+        assert!(PodEvents::new(0).is_none());
+    }
+
+    #[test]
+    fn pods_that_are_gone_are_told_of_once_and_forgotten() {
+        let (mut events, start) = (events(600, &["job"]), Instant::now());
+        events.note("uid-job", "", "runtime-hooks", "m");
+        events.follow(std::iter::empty());
+        events.due(start);
+        events.tidy(start);
+        assert_eq!(texts(&events.due(after(start, 5))), ["shop/job runtime-hooks: m"]);
+        events.tidy(after(start, 5));
+        assert_eq!(events.len(), 0);
+    }
+
+    proptest! {
+        /// Whatever happens: every change is counted in exactly one event or still waits, no pod hears of a kind more
+        /// often than it should, no text is too long, and the budget holds.
+        #[test]
+        fn no_change_is_lost_and_no_bound_is_broken(
+            steps in prop::collection::vec((0_u64..400, 0_usize..4, 0_usize..2, 1_usize..700), 1..200),
+            per_hour in 1_u32..100,
+        ) {
+            let (mut events, start) = (events(per_hour, &["a", "b", "c", "d"]), Instant::now());
+            let (mut now, mut last): (u64, BTreeMap<Key, u64>) = (0, BTreeMap::new());
+            let mut told = 0;
+            for (number, (pause, pod, kind, length)) in steps.iter().enumerate() {
+                let uid = format!("uid-{}", ["a", "b", "c", "d"][*pod]);
+                events.note(&uid, "main", ["k1", "k2"][*kind], &format!("{number} {}", "x".repeat(*length)));
+                now += pause;
+                for telling in events.due(after(start, now)) {
+                    told += 1;
+                    prop_assert!(telling.text.len() <= 1024);
+                    let key = Key { uid: telling.uid, reason: telling.reason };
+                    let before = last.insert(key, now);
+                    prop_assert!(before.is_none_or(|before| now - before >= EVERY.as_secs()));
+                }
+                events.tidy(after(start, now));
+                let waiting = events.stories.values().filter(|story| story.changes > 0).count();
+                prop_assert_eq!(events.waiting, waiting);
+            }
+            prop_assert!(told <= u64::from(BURST) + now * u64::from(per_hour) / 3600 + 1);
+        }
+    }
+}
