@@ -207,7 +207,7 @@ fn lay_over(resources: &mut Option<LinuxContainerResources>, values: &Values) {
         }
     }
     if let Some(cpus) = cpus {
-        resources.cpuset_cpus.clone_from(cpus);
+        resources.cpuset_cpus.clone_from(&cpus.cpus);
     }
 }
 

@@ -80,7 +80,11 @@ impl Records {
     /// Takes a record of something that was done.
     pub fn record(&self, level: u32, subject: Subject<'_>, reason: &'static str, message: String) {
         match subject {
-            Subject::Pod { uid, container, .. } => self.tell_pod(uid, container, reason, &message),
+            Subject::Pod { uid, namespace, name, container } => {
+                if let Some(mut waiting) = self.waiting() {
+                    waiting.note_named(uid.into(), (namespace, name), container, reason, &message);
+                }
+            }
             Subject::Group(BEST_EFFORT) if is_suppression(reason) => {
                 if let Some(mut waiting) = self.waiting() {
                     waiting.note_best_effort(reason, &message);

@@ -7,10 +7,11 @@ mod troubles;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::Event;
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_api::crd::node_slo::NodeSLO;
 use koordlet::run::{clean_up, start};
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +46,16 @@ async fn a_node_is_watched_and_governed_and_left_as_it_was() -> Result<()> {
     assert!(records.contains("\"reason\":\"AdjustBEByNodeCPUUsage\""), "{records}");
     let told = page(&running, &format!("/apis/v1/explain/node/{NODE}")).await?;
     assert!(told.contains("\"suppressMilli\":5200"), "{told}");
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    let told = || async {
+        let of = ListParams::default().fields("involvedObject.name=batch,reason=AdjustBEByNodeCPUUsage");
+        Ok::<_, anyhow::Error>(events.list(&of).await?.items)
+    };
+    until("the pod that has fewer CPUs is told", || async { Ok(!told().await?.is_empty()) }).await?;
+    let told = told().await?;
+    let text = told[0].message.clone().unwrap_or_default();
+    assert!(text.contains("update BE group to cpuset: ") && text.contains("65 % of 8000m"), "{text}");
+    assert_eq!(told[0].involved_object.uid.as_deref(), Some("batch"));
 
     let slos: Api<NodeSLO> = Api::all(client.clone());
     let off = json!({ "spec": { "resourceUsedThresholdWithBE": { "enable": false } } });

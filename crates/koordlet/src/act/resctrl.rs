@@ -11,7 +11,7 @@ use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
 use crate::decide::resctrl::{self, GROUPS, Platform, Vendor};
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::Batch;
+use crate::decide::wish::{Batch, Cause};
 use crate::metrics::Metric;
 use crate::state::Hardware;
 
@@ -55,7 +55,18 @@ impl Strategy for ResctrlClasses {
             .collect();
         let of = |pod: &Pod| threads.get(&*pod.id.uid).map_or(&[][..], Vec::as_slice);
         let wishes = resctrl::tasks(&slo.qos, ground.pods, &present, of);
-        hands.apply(ground, &Batch::Each(wishes));
+        if hands.apply(ground, &Batch::Each(wishes)).is_good() {
+            let joined = ground.pods.iter().filter_map(|pod| {
+                let class = resctrl::group(&slo.qos, pod)?;
+                let own = present.get(&class)?;
+                let is_new = !of(pod).is_empty() && !of(pod).iter().any(|id| own.contains(id));
+                is_new.then(|| (pod, class, of(pod).len()))
+            });
+            for (pod, class, count) in joined {
+                let message = format!("add {count} tasks to resctrl group {}", class.as_str());
+                hands.applier.records().tell_pod(&pod.id.uid, "", Cause::ResctrlTasks.reason(), &message);
+            }
+        }
     }
 }
 

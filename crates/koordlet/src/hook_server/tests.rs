@@ -12,6 +12,7 @@ use prost::Message;
 use tokio::net::UnixStream;
 
 use super::*;
+use crate::decide::hooks::cpuset::{Because, Choice};
 use crate::decide::hooks::stage::Wanted;
 use crate::decide::why::Why;
 
@@ -111,7 +112,7 @@ fn container_request() -> ContainerResourceHookRequest {
 async fn a_request_is_echoed_with_what_hooks_say() {
     let says = Values {
         quota: Some(Wanted::new(-1, Why::Unsaid)),
-        cpus: Some("4-5".into()),
+        cpus: Some(Choice { cpus: "4-5".into(), because: Because::Pinned }),
         env: vec![("NVIDIA_VISIBLE_DEVICES", "0".into())],
         ..Values::default()
     };

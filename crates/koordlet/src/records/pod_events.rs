@@ -96,14 +96,27 @@ impl PodEvents {
         self.pods = pods.collect();
     }
 
-    /// Takes note of a change. Pods that are not known have nobody who would read it.
+    /// Takes note of a change to a pod that is known; of another nobody can say the name.
     pub(crate) fn note(&mut self, uid: &str, container: &str, reason: &'static str, message: &str) {
         let Some((uid, pod)) = self.pods.get_key_value(uid) else { return };
-        let key = Key { uid: uid.clone(), reason };
+        let (uid, namespace, name) = (uid.clone(), pod.namespace.clone(), pod.name.clone());
+        self.note_named(uid, (&namespace, &name), container, reason, message);
+    }
+
+    /// The same for a pod that may not be listed yet.
+    pub(crate) fn note_named(
+        &mut self,
+        uid: Arc<str>,
+        name: (&str, &str),
+        container: &str,
+        reason: &'static str,
+        message: &str,
+    ) {
+        let key = Key { uid, reason };
         if self.stories.len() >= STORIES_MAX && !self.stories.contains_key(&key) {
             return;
         }
-        let story = self.stories.entry(key).or_insert_with(|| Story::of(pod));
+        let story = self.stories.entry(key).or_insert_with(|| Story::of(name));
         self.waiting += usize::from(story.changes == 0);
         story.note(container, message);
     }
@@ -166,10 +179,10 @@ impl PodEvents {
 }
 
 impl Story {
-    fn of(pod: &Named) -> Story {
+    fn of((namespace, name): (&str, &str)) -> Story {
         Story {
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
             changes: 0,
             latest: VecDeque::new(),
             since: None,

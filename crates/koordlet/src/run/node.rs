@@ -17,10 +17,11 @@ use tokio::sync::oneshot;
 use super::show::{self, Shown};
 use crate::act::{Act, Evictor, Ground};
 use crate::apply::{Applier, Names};
+use crate::audit::Subject;
 use crate::collect::{Collectors, MemoryPolicy, Moment};
 use crate::decide::hooks::stage::{Asked, Stage, Values, called};
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{Batch, Place};
+use crate::decide::wish::{Batch, Cause, Place};
 use crate::devices::{Devices, GpuCollector};
 use crate::metrics::{KoordletMetrics, Metric};
 use crate::predict::Predictor;
@@ -363,11 +364,24 @@ impl Brain {
                 }
             }
         }
+        self.record(stage, asked, &values);
         if asked.container.is_none() && !parent.trim_matches('/').is_empty() {
             let wishes = values.wishes(&Place::Dir(parent.trim_matches('/').into()));
             self.applier.apply(Instant::now(), &Batch::Levels(vec![wishes]), Names(&self.pods));
         }
         Ok(values)
+    }
+
+    /// What a runtime is told about a pod is done to the pod, though others do it.
+    fn record(&self, stage: Stage, asked: &Asked, values: &Values) {
+        if *values == Values::default() {
+            return;
+        }
+        let (pod, container) = (&asked.pod, asked.container.as_ref().map_or("", |own| own.name.as_str()));
+        let subject =
+            Subject::Pod { uid: &pod.id.uid, namespace: &pod.namespace, name: &pod.name, container };
+        let message = format!("at {} {values}", stage.name());
+        self.applier.records().record(3, subject, Cause::RuntimeHook.reason(), message);
     }
 
     fn measure_gpus(&mut self, snapshot: &Snapshot, now: Moment) {

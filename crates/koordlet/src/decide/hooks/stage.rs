@@ -3,6 +3,8 @@
 //! Pure. [`HOOKS`] is the table of hooks with the stages that each takes part in; [`called`] asks those of one stage, one
 //! after the other. What the runtime can set travels back to it ([`Values`]); the rest is written by us.
 
+use std::fmt;
+
 use koord_api::annotation::ratio::Ratio;
 use koord_api::gate::Gates;
 
@@ -77,7 +79,7 @@ pub struct Values {
     pub quota: Option<Wanted>,
     pub memory: Option<Wanted>,
     /// An empty list takes away what kubelet asks for.
-    pub cpus: Option<String>,
+    pub cpus: Option<cpuset::Choice>,
     pub identity: Option<group_identity::Identity>,
     pub env: Vec<(&'static str, String)>,
 }
@@ -121,6 +123,24 @@ impl Values {
         };
         let identity = self.identity.map(|identity| identity.wish(place.clone()));
         identity.into_iter().chain(files.into_iter().filter_map(wish)).collect()
+    }
+}
+
+/// For whoever reads what a runtime was told: every value, with the numbers behind it.
+impl fmt::Display for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = Place::Dir("".into());
+        let mut words: Vec<String> = self
+            .wishes(&place)
+            .iter()
+            .map(|wish| format!("{} {}{}", wish.file.name(), wish.value, wish.why))
+            .collect();
+        if let Some(cpuset::Choice { cpus, because }) = &self.cpus {
+            let cpus = if cpus.is_empty() { "none" } else { cpus };
+            words.push(format!("{} {cpus}; {because}", File::CpusetCpus.name()));
+        }
+        words.extend(self.env.iter().map(|(name, value)| format!("{name}={value}")));
+        f.write_str(&words.join(". "))
     }
 }
 
@@ -206,8 +226,8 @@ fn normalization(rules: &Rules<'_>, Asked { pod, container }: &Asked) -> Result<
     let (Some(quota), Some(_)) = (quota.filter(|_| cpu_normalization::applies(pod)), rules.ratio) else {
         return Ok(Values::default());
     };
-    // Only the runtime hears of it, so nobody asks why.
-    let scaled = Wanted::new(scaled_quota(quota, rules.ratio), Why::Unsaid);
+    let scaling = cpu_normalization::Scaling { quota, ratio: rules.ratio };
+    let scaled = Wanted::new(scaled_quota(quota, rules.ratio), Why::Normalization(scaling));
     Ok(Values { quota: Some(scaled), ..Values::default() })
 }
 
@@ -218,7 +238,7 @@ fn cpus(rules: &Rules<'_>, Asked { pod, container }: &Asked) -> Result<Values, S
         None => None,
         Some(_) => cpuset::choose(pod, rules.layout, rules.gates.is_on("BECPUManager"))?,
     };
-    Ok(Values { quota, cpus: cpus.map(|choice| choice.cpus), ..Values::default() })
+    Ok(Values { quota, cpus, ..Values::default() })
 }
 
 fn identity(rules: &Rules<'_>, Asked { pod, .. }: &Asked) -> Result<Values, String> {

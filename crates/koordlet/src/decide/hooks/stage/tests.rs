@@ -28,6 +28,10 @@ fn limits(values: &Values) -> [Option<i64>; 3] {
     [&values.shares, &values.quota, &values.memory].map(|wanted| wanted.as_ref().map(|wanted| wanted.value))
 }
 
+fn cpus(values: &Values) -> Option<&str> {
+    values.cpus.as_ref().map(|choice| choice.cpus.as_str())
+}
+
 /// All that hooks of a stage say together, with every gate on.
 fn said(stage: Stage, sketch: &PodSketch, container: Option<(&str, i64)>) -> Result<Values, String> {
     let (gates, layout) = (gates("AllAlpha=true"), layout());
@@ -82,10 +86,10 @@ fn batch_pods() {
     let batch = pod("p").qos("BE").kube_qos("BestEffort").annotated(ExtendedResourceSpec::KEY, BATCH);
     let whole = said(Stage::PreRunPodSandbox, &batch, None).unwrap();
     assert_eq!(limits(&whole), [Some(1024), Some(300_000), Some(2 << 30)]);
-    assert_eq!(whole.cpus, None, "a sandbox has the CPUs of its pod");
+    assert_eq!(cpus(&whole), None, "a sandbox has the CPUs of its pod");
     let main = said(Stage::PreCreateContainer, &batch, Some(("main", 0))).unwrap();
     assert_eq!(limits(&main), [Some(1024), Some(200_000), Some(1 << 30)]);
-    assert_eq!(main.cpus.as_deref(), Some(""), "koordlet-enforce#18.92");
+    assert_eq!(cpus(&main), Some(""), "koordlet-enforce#18.92");
     let other = said(Stage::PreUpdateContainerResources, &batch, Some(("other", 0))).unwrap();
     assert_eq!(limits(&other), [None; 3], "not in the annotation");
 }
@@ -97,7 +101,7 @@ fn services() {
     assert_eq!((whole.identity.map(|identity| identity.value), limits(&whole)), (Some(2), [None; 3]));
     let main = said(Stage::PreCreateContainer, &ls, Some(("main", 100_000))).unwrap();
     assert_eq!(limits(&main), [None, Some(80_000), None], "the CPU is a quarter faster");
-    assert_eq!(main.cpus.as_deref(), Some("0-3,8-11"), "services share pools");
+    assert_eq!(cpus(&main), Some("0-3,8-11"), "services share pools");
     let unlimited = said(Stage::PreCreateContainer, &ls, Some(("main", -1))).unwrap();
     assert_eq!(unlimited.quota, None, "no limit stays none");
 }
@@ -108,7 +112,7 @@ fn pinned_pods() {
     let whole = said(Stage::PreRunPodSandbox, &lsr, None).unwrap();
     assert_eq!(limits(&whole)[1], Some(-1));
     let main = said(Stage::PreUpdateContainerResources, &lsr, Some(("main", 200_000))).unwrap();
-    assert_eq!((limits(&main)[1], main.cpus.as_deref()), (Some(-1), Some("4-5")));
+    assert_eq!((limits(&main)[1], cpus(&main)), (Some(-1), Some("4-5")));
 }
 
 #[test]
@@ -130,4 +134,28 @@ fn what_is_written_to_a_pods_group() {
         values.wishes(&place).iter().map(|wish| format!("{} {}", wish.file.name(), wish.value)).collect();
     assert_eq!(files, ["cpu.bvt_warp_ns 0", "cpu.cfs_quota_us -1"]);
     assert_eq!(Values::default().wishes(&place), []);
+}
+
+#[test]
+fn values_tell_what_they_follow_from() {
+    let lsr = pod("p").qos("LSR").kube_qos("Guaranteed").pinned("4-5");
+    let lsr = lsr.annotated(DeviceAllocations::KEY, r#"{"gpu":[{"minor":1}]}"#);
+    let batch = pod("p").qos("BE").kube_qos("BestEffort").annotated(ExtendedResourceSpec::KEY, BATCH);
+    let ls = pod("p").qos("LS").kube_qos("Burstable");
+    for (sketch, container, want) in [
+        (
+            &lsr,
+            ("main", 0),
+            "cpu.cfs_quota_us -1; annotation scheduling.koordinator.sh/resource-status has CPUs. cpuset.cpus 4-5; annotation scheduling.koordinator.sh/resource-status has CPUs. NVIDIA_VISIBLE_DEVICES=1",
+        ),
+        (
+            &ls,
+            ("main", 100_000),
+            "cpu.cfs_quota_us 80000; limits give 100000, CPU ratio 1.25. cpuset.cpus 0-3,8-11; the share pools of LS pods",
+        ),
+        (&batch, ("other", 0), "cpuset.cpus none; best-effort pods have those of their group"),
+    ] {
+        assert_eq!(said(Stage::PreCreateContainer, sketch, Some(container)).unwrap().to_string(), want);
+    }
+    assert_eq!(Values::default().to_string(), "");
 }
