@@ -116,6 +116,7 @@ impl Records {
         }
     }
 
+    // Differs: upstream has events about evictions and groups of resctrl only; who looks at a pod should see the rest, too.
     /// Makes the events that are due. To be called after every turn.
     pub fn tell(&self, now: Instant) {
         let (Some(events), Some(mut waiting)) = (&self.events, self.waiting()) else { return };
