@@ -43,6 +43,12 @@ pub(crate) const ROLES: &[Role] = &[
             koordlet::run::main(words, crate::command::VERSION)
         },
     },
+    Role {
+        name: "device-daemon",
+        programs: &["koord-device-daemon"],
+        about: "Asks the tools of accelerators' vendors what a node has, and describes it for koordlet",
+        run: |words| koordlet::device_daemon::main(words, crate::command::VERSION),
+    },
 ];
 
 /// The role that `program` (the first word, with or without a path) asks for.

@@ -61,6 +61,68 @@ fn only_a_koordlet_of_the_same_build_is_run() {
     }
 }
 
+/// As long as it runs, what its vendor's tool tells is in the file; SIGHUP has it look again.
+#[test]
+fn the_device_daemon_describes_devices_and_takes_the_file_back() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let shell = |script: &str| {
+        let status = Command::new("sh").arg("-ec").arg(script).current_dir(folder.path()).status().unwrap();
+        assert!(status.success(), "{script}");
+    };
+    shell(
+        "mkdir -p bin sys/bus/pci/devices/0000:c1:00.0 && cd sys/bus/pci/devices/0000:c1:00.0 &&
+         echo 0x1d22 > vendor && echo 0x3684 > device && echo 1 > numa_node",
+    );
+    let tool = |model: &str| {
+        let line = format!("0000:c1:00.0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 32768 19 20 {model} 22");
+        shell(&format!(
+            "printf '#!/bin/sh\\necho {line}\\n' > bin/new && chmod +x bin/new && mv bin/new bin/xpu_smi"
+        ));
+    };
+    tool("P800");
+    let output = path("infos/ic-device");
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_koord"))
+        .args(["device-daemon", "--host-root-dir=/"])
+        .args([format!("--sys-root-dir={}", path("sys")), format!("--prints-output-file={output}")])
+        .env("PATH", format!("{}:{}", path("bin"), std::env::var("PATH").unwrap()))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let described = |model: &str| {
+        for _ in 0..600 {
+            let found = std::fs::read_to_string(&output).unwrap_or_default();
+            if found.contains(&format!("\"model\": \"{model}\"")) {
+                return found;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("{model} is not described within a minute");
+    };
+    let found = described("P800");
+    assert!(
+        found.contains("\"koordinator.sh/gpu-memory\": \"32768Mi\"") && found.contains("\"nodeID\": \"1\""),
+        "{found}"
+    );
+    tool("P900");
+    shell(&format!("kill -HUP {}", daemon.id()));
+    described("P900");
+    shell(&format!("kill -TERM {}", daemon.id()));
+    assert!(daemon.wait().unwrap().success());
+    assert_eq!(std::fs::read_dir(path("infos")).unwrap().count(), 0);
+    // Once, and a tool that fails: what could not be described is told by the exit code.
+    shell("rm bin/xpu_smi");
+    let once = ["device-daemon", "--oneshot", "--host-root-dir=/"].map(str::to_owned);
+    let places = [format!("--sys-root-dir={}", path("sys")), format!("--prints-output-file={output}")];
+    let words: Vec<&str> = once.iter().chain(&places).map(String::as_str).collect();
+    let once = koord(&words);
+    assert_eq!(once.status.code(), Some(1));
+    assert!(text(&once.stderr).contains("xpu_smi"), "{}", text(&once.stderr));
+    let wrong = koord(&["device-daemon", "--sleep-interval=0s"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(text(&wrong.stderr).contains("sleep-interval"), "{}", text(&wrong.stderr));
+}
+
 /// As a subcommand and under its own name alike.
 #[test]
 fn the_scheduler_reads_its_own_flags() {

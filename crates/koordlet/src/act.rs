@@ -44,6 +44,7 @@ use crate::decide::snapshot::{Node, Pod};
 use crate::decide::wish::Batch;
 use crate::flags::{CollectOptions, HookOptions, QosOptions};
 use crate::metrics::{KoordletMetrics, Metric};
+use crate::programs::{Host, TIME_LIMIT};
 use crate::records::{Recorders, pod_reference};
 use crate::state::{News, Snapshot};
 use crate::store::Store;
@@ -242,9 +243,10 @@ fn hooks(setting: &Setting) -> Vec<Entry> {
     entries
 }
 
-fn host_programs(root: &Root, is_host_mode: bool) -> Box<tc::Host> {
-    let mounts = (!is_host_mode).then(|| root.proc.join("1/ns/mnt"));
-    Box::new(tc::Host { mounts, time_limit: tc::TIME_LIMIT })
+fn host_programs(root: &Root, is_host_mode: bool) -> Box<Host> {
+    let enter = || vec!["nsenter".to_owned(), format!("--mount={}", root.proc.join("1/ns/mnt").display())];
+    let through = if is_host_mode { Vec::new() } else { enter() };
+    Box::new(Host { through, time_limit: TIME_LIMIT })
 }
 
 impl Act {

@@ -11,7 +11,7 @@ mod report;
 mod samples;
 mod series;
 mod thread;
-mod xpu;
+pub(crate) mod xpu;
 
 pub use gpu::{Driver, GpuReading, Gpus, Load, Reading, Usage};
 pub use health::{Ailment, Marks, XIDS_OF_APPLICATIONS};

@@ -21,6 +21,10 @@ pub mod records;
 // What the cluster is told.
 pub mod report;
 
+// The programs of others.
+pub mod device_daemon;
+mod programs;
+
 // The process.
 pub mod explain;
 pub mod flags;

@@ -98,13 +98,13 @@ fn client_options(options: &Options) -> ClientOptions {
     client
 }
 
-fn say(text: &str) -> ExitCode {
+pub(crate) fn say(text: &str) -> ExitCode {
     // A reader that went away has read enough.
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
     ExitCode::SUCCESS
 }
 
-fn complain(text: &str, code: ExitCode) -> ExitCode {
+pub(crate) fn complain(text: &str, code: ExitCode) -> ExitCode {
     // Nothing is left to tell when standard error itself is gone.
     let _ = writeln!(std::io::stderr(), "error: {text}");
     code

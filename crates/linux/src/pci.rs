@@ -25,6 +25,23 @@ pub fn driven_by(root: &Root, driver: &str) -> Vec<String> {
     ids
 }
 
+/// Who made a device, and which one it is, by the numbers of the PCI register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity {
+    pub vendor: u16,
+    pub product: u16,
+}
+
+/// All devices of the machine. Those that do not tell who they are, and a machine without PCI, are left out.
+pub fn identities(root: &Root) -> Vec<Identity> {
+    let number = |id: &str, file: &str| {
+        let content = text::read(&device(root, id).join(file)).ok()?;
+        u16::from_str_radix(content.trim().trim_start_matches("0x"), 16).ok()
+    };
+    let of = |id: &String| Some(Identity { vendor: number(id, "vendor")?, product: number(id, "device")? });
+    entries(&devices(root)).unwrap_or_default().iter().filter_map(of).collect()
+}
+
 /// `[domain:]bb:dd.f` in lower case; none for anything else.
 pub fn bus_id(name: &str) -> Option<String> {
     let is_hex = |word: &str, min: usize, max: usize| {
@@ -111,6 +128,26 @@ mod tests {
             fs::create_dir_all(root.sys.join("bus/pci/drivers/nvidia").join(name)).unwrap();
         }
         assert_eq!(driven_by(&root, "nvidia"), ["0000:3b:00.0", "0000:5e:00.0"]);
+    }
+
+    #[test]
+    fn devices_tell_who_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::host(dir.path());
+        assert_eq!(identities(&root), [], "no PCI is normal");
+        for (id, vendor, product) in [
+            ("0000:00:01.0", "0x8086\n", "0x1237\n"),
+            ("0000:c1:00.0", "0x19e5\n", "0xd802\n"),
+            ("0000:c2:00.0", "\n", "0x1\n"),
+        ] {
+            fs::create_dir_all(device(&root, id)).unwrap();
+            fs::write(device(&root, id).join("vendor"), vendor).unwrap();
+            fs::write(device(&root, id).join("device"), product).unwrap();
+        }
+        fs::create_dir_all(device(&root, "0000:c3:00.0")).unwrap();
+        let known =
+            [(0x8086, 0x1237), (0x19e5, 0xd802)].map(|(vendor, product)| Identity { vendor, product });
+        assert_eq!(identities(&root), known);
     }
 
     #[test]

@@ -7,7 +7,6 @@
 
 mod errand;
 mod present;
-mod programs;
 mod shaper;
 
 #[cfg(test)]
@@ -28,10 +27,10 @@ use crate::audit::Subject;
 use crate::decide::hooks::tc::{self, Class, MAJOR, PRIVATE_MIN, PodPlan};
 use crate::decide::wish::{Batch, Place, Value};
 use crate::metrics::Metric;
+use crate::programs::{Fault, Programs};
 use crate::records::{NETWORK, Records};
 use crate::state::News;
 use errand::{Errand, Order};
-pub(super) use programs::{Fault, Host, Programs, TIME_LIMIT};
 use shaper::Shaper;
 
 /// How often everything is looked at though nothing changed.

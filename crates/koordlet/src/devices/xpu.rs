@@ -6,10 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use koord_api::gojson;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// An accelerator as its file describes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Xpu {
     pub vendor: String,
@@ -17,32 +17,35 @@ pub struct Xpu {
     pub uuid: String,
     pub minor: String,
     /// Quantities by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
 }
 
 /// Where it sits, and whom it talks to fast.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Topology {
-    #[serde(rename = "socketID")]
+    #[serde(rename = "socketID", skip_serializing_if = "String::is_empty")]
     pub socket_id: String,
-    #[serde(rename = "nodeID")]
+    #[serde(rename = "nodeID", skip_serializing_if = "String::is_empty")]
     pub node_id: String,
-    #[serde(rename = "pcieID")]
+    #[serde(rename = "pcieID", skip_serializing_if = "String::is_empty")]
     pub pcie_id: String,
-    #[serde(rename = "busID")]
+    #[serde(rename = "busID", skip_serializing_if = "String::is_empty")]
     pub bus_id: String,
     /// Whether only partitions may be given.
-    #[serde(rename = "mustHonorPartition")]
+    #[serde(rename = "mustHonorPartition", skip_serializing_if = "std::ops::Not::not")]
     pub must_honor_partition: bool,
-    #[serde(rename = "p2pLinks")]
+    #[serde(rename = "p2pLinks", skip_serializing_if = "Vec::is_empty")]
     pub p2p_links: Vec<Link>,
 }
 
 /// A fast connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Link {
     /// Minor numbers with commas.
@@ -52,13 +55,13 @@ pub struct Link {
     pub link_type: String,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
     pub healthy: bool,
-    #[serde(rename = "errCode")]
+    #[serde(rename = "errCode", skip_serializing_if = "String::is_empty")]
     pub error_code: String,
-    #[serde(rename = "errMessage")]
+    #[serde(rename = "errMessage", skip_serializing_if = "String::is_empty")]
     pub error_message: String,
 }
 

@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::Desired;
-use super::programs::Fault;
 use super::shaper::Shaper;
+use crate::programs::Fault;
 
 /// How long an order may be under way before it is told. A program that hangs is ended far sooner, but the kernel may keep
 /// one that was ended.

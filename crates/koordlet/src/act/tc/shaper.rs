@@ -11,8 +11,8 @@ use koord_linux::root::Root;
 use super::Desired;
 use super::errand::Order;
 use super::present::{Filter, Present};
-use super::programs::{Fault, Programs};
 use crate::decide::hooks::tc::{Class, MAJOR, Match, NodeClass, PodPlan, PrivateClass};
+use crate::programs::{Fault, Programs};
 
 /// Seconds that `iptables` may wait for others who change rules.
 const WAIT_SECONDS: &str = "2";

@@ -4,7 +4,8 @@ use std::process::Command;
 use std::thread;
 
 use super::*;
-use crate::act::tc::{Fault, Host, Programs, TIME_LIMIT, Tc};
+use crate::act::tc::Tc;
+use crate::programs::{Fault, Host, Programs, TIME_LIMIT};
 
 /// All three programs: what was run stands in `log`, what is there in `made-…`. A line that holds what `refused` holds
 /// fails; one that holds what `hangs` holds waits until somebody writes to `gate`.
@@ -68,7 +69,7 @@ impl Traffic {
         let root = Root::host(world.dir.path());
         fs::create_dir_all(root.proc.join("net")).unwrap();
         fs::write(root.proc.join("net/route"), "Iface Destination\neth0 00000000\n").unwrap();
-        let host = Host { mounts: None, time_limit };
+        let host = Host { through: Vec::new(), time_limit };
         let traffic = Tc::new(&root, Box::new(Scripts { dir: scripts.clone(), host }));
         world.act.entries.push(entry(10, Box::new(traffic)));
         Traffic { world, scripts }

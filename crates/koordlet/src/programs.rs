@@ -1,20 +1,19 @@
 //! Programs of the host, run where they are, each for a few seconds at most.
 
 use std::io::{self, Read};
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a program may take. Longer than `iptables` may wait for others, as [`super::shaper`] tells it.
-pub(in crate::act) const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// How long a program may take. Longer than `iptables` may wait for others, as the shaper of traffic tells it.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks whether a program that says nothing any more has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Why a program did not do what it was told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::act) enum Fault {
+pub(crate) enum Fault {
     /// The words, and what it said to them.
     #[error("{0}: {1}")]
     Refused(String, String),
@@ -24,32 +23,26 @@ pub(in crate::act) enum Fault {
 }
 
 /// Runs a program and gives what it prints; or why it failed.
-pub(in crate::act) trait Programs: Send + Sync {
+pub(crate) trait Programs: Send + Sync {
     fn run(&self, words: &[&str]) -> Result<String, Fault>;
 }
 
 /// The host's own programs.
-pub(in crate::act) struct Host {
-    /// The namespace of the host's files; none when this process sees them itself.
-    pub(in crate::act) mounts: Option<PathBuf>,
-    pub(in crate::act) time_limit: Duration,
+pub(crate) struct Host {
+    /// The words before the program's own that bring it to the host's files; none when this process sees them itself.
+    pub(crate) through: Vec<String>,
+    pub(crate) time_limit: Duration,
 }
 
 impl Programs for Host {
     fn run(&self, words: &[&str]) -> Result<String, Fault> {
-        let Some((program, arguments)) = words.split_first() else { return Ok(String::new()) };
-        let mut command = match &self.mounts {
-            Some(mounts) => {
-                let mut command = Command::new("nsenter");
-                command.arg(format!("--mount={}", mounts.display())).arg(program);
-                command
-            }
-            None => Command::new(program),
-        };
+        let mut all = self.through.iter().map(String::as_str).chain(words.iter().copied());
+        let Some(program) = all.next() else { return Ok(String::new()) };
+        let mut command = Command::new(program);
         let refused = |said: &str| Fault::Refused(words.join(" "), said.to_owned());
-        match finish(command.args(arguments), self.time_limit) {
+        match finish(command.args(all), self.time_limit) {
             Ok(Some(ended)) if ended.status.success() => Ok(ended.printed),
-            Ok(Some(ended)) => Err(refused(ended.complained.trim())),
+            Ok(Some(ended)) => Err(refused(ended.said())),
             Ok(None) => Err(Fault::Hung(words.join(" "))),
             Err(error) => Err(refused(&error.to_string())),
         }
@@ -61,6 +54,13 @@ struct Ended {
     status: ExitStatus,
     printed: String,
     complained: String,
+}
+
+impl Ended {
+    /// Why it failed, in its own words. Some programs complain where they should print.
+    fn said(&self) -> &str {
+        if self.complained.trim().is_empty() { self.printed.trim() } else { self.complained.trim() }
+    }
 }
 
 /// Runs it to its end; none when it had to be ended.
@@ -122,7 +122,7 @@ mod tests {
         for script in ["exec sleep 600", "exec sleep 600 >&- 2>&-"] {
             assert!(shell(script, Duration::from_millis(50)).is_none(), "{script}");
         }
-        let host = Host { mounts: None, time_limit: long };
+        let host = Host { through: Vec::new(), time_limit: long };
         assert!(matches!(host.run(&["/no/such/program"]), Err(Fault::Refused(..))));
     }
 }

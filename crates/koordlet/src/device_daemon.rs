@@ -1,0 +1,233 @@
+//! koord-device-daemon: asks the tools of accelerators' vendors what is on the machine, and describes it in a file that
+//! koordlet reads (`devices/xpu.rs`). Spec: koordlet-observe 6.5.
+//!
+//! A program of its own, since a privileged one that runs others' tools should do nothing else. `vendor` says what there is,
+//! `options` what is wanted; here is the loop: look, describe, sleep.
+
+mod options;
+mod vendor;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use koord_kit::log::chain;
+use koord_kit::shutdown::Shutdown;
+use koord_linux::pci::{self, Identity};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::devices::xpu::Xpu;
+use crate::programs::Host;
+use crate::run::{complain, say};
+use options::{Options, OptionsError, Request};
+use vendor::{Machine, VENDORS};
+
+/// How long a tool may take: some ask each card in turn.
+const TOOL_TIME_LIMIT: Duration = Duration::from_secs(60);
+/// The sooner next look after one that failed: a driver may still be loading.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// Plays koord-device-daemon with the words after its name.
+pub fn main(words: Vec<OsString>, version: &str) -> ExitCode {
+    let words: Vec<String> = words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let read = || options::parse(words.clone(), |name| std::env::var(name).ok());
+    match read() {
+        Ok(Request::Help(text)) => say(&text),
+        Ok(Request::Version) => say(&format!("koord-device-daemon {version}")),
+        Ok(Request::Run(options)) => match run(*options, read) {
+            Ok(code) => code,
+            Err(error) => complain(&chain(&error), ExitCode::FAILURE),
+        },
+        Err(error) => {
+            let help = "`koord-device-daemon --help` lists all flags";
+            complain(&format!("{}\n{help}", chain(&error)), ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Why the process ended.
+#[derive(Debug, thiserror::Error)]
+enum MainError {
+    #[error("cannot set up logging")]
+    Log(#[source] koord_kit::log::LogError),
+    #[error("cannot start the runtime")]
+    Runtime(#[source] io::Error),
+    #[error("cannot write {path}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("the new configuration cannot be used")]
+    Options(#[source] OptionsError),
+}
+
+fn run(options: Options, read: impl Fn() -> Result<Request, OptionsError>) -> Result<ExitCode, MainError> {
+    koord_kit::log::init(&options.log).map_err(MainError::Log)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(MainError::Runtime)?;
+    let ended = runtime.block_on(serve(options, read));
+    // A tool that hangs is not waited for.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Looks, describes and sleeps until it is asked to stop. SIGHUP has flags, variables and the file read again.
+async fn serve(
+    mut options: Options,
+    read: impl Fn() -> Result<Request, OptionsError>,
+) -> Result<ExitCode, MainError> {
+    let asked = Shutdown::on_signals().map_err(MainError::Runtime)?.token();
+    let mut reload = signal(SignalKind::hangup()).map_err(MainError::Runtime)?;
+    let mut known = Known::default();
+    loop {
+        options.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let look = {
+            let (options, mut known) = (options.clone(), known.clone());
+            tokio::task::spawn_blocking(move || {
+                let is_whole = look(&options, &mut known);
+                (known, is_whole)
+            })
+        };
+        let looked = tokio::select! {
+            looked = look => looked,
+            () = asked.cancelled() => return leave(&options),
+        };
+        let is_whole;
+        // A look that panicked has told why; what was known before stays.
+        (known, is_whole) = looked.unwrap_or((known, false));
+        describe(&options, &known)?;
+        if options.is_once {
+            return Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        let pause = if is_whole { options.interval } else { options.interval.min(RETRY_AFTER) };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = asked.cancelled() => return leave(&options),
+            _ = reload.recv() => {
+                tracing::info!("the configuration is read again");
+                if let Request::Run(next) = read().map_err(MainError::Options)? {
+                    if next.output != options.output {
+                        leave(&options)?;
+                    }
+                    options = *next;
+                }
+            }
+        }
+    }
+}
+
+/// What was last heard of each vendor.
+type Known = BTreeMap<&'static str, Vec<Xpu>>;
+
+/// Asks every vendor whose devices are there, and says whether all answered. Of one that does not, what is known stays:
+/// its devices are there, though its tool is not. (Differs: upstream ends, and takes everything back.)
+fn look(options: &Options, known: &mut Known) -> bool {
+    let through =
+        options.host_root.as_ref().map(|root| vec!["chroot".to_owned(), root.display().to_string()]);
+    let tools = Host { through: through.unwrap_or_default(), time_limit: TOOL_TIME_LIMIT };
+    let machine = Machine { tools: &tools, root: &options.root, dev: &options.dev };
+    look_at(&machine, &pci::identities(&options.root), known)
+}
+
+fn look_at(machine: &Machine<'_>, devices: &[Identity], known: &mut Known) -> bool {
+    let mut is_whole = true;
+    for vendor in VENDORS {
+        if !vendor.is_present(devices) {
+            known.remove(vendor.name);
+            continue;
+        }
+        match vendor.devices(machine) {
+            Ok(devices) => {
+                tracing::info!(vendor = vendor.name, devices = devices.len(), "devices found");
+                known.insert(vendor.name, devices);
+            }
+            Err(error) => {
+                is_whole = false;
+                tracing::error!(vendor = vendor.name, error = chain(&error), "devices cannot be described");
+            }
+        }
+    }
+    is_whole
+}
+
+/// Writes the file that koordlet reads, whole or not at all, unless it says so already.
+fn describe(options: &Options, known: &Known) -> Result<(), MainError> {
+    let Some(path) = &options.output else { return Ok(()) };
+    let all: Vec<&Xpu> = known.values().flatten().collect();
+    if all.is_empty() {
+        tracing::warn!("no accelerator of a known vendor was found");
+    }
+    let written =
+        serde_json::to_vec_pretty(&all).map_err(io::Error::from).and_then(|text| replace(path, &text));
+    written.map_err(|source| MainError::Write { path: path.clone(), source })
+}
+
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|present| present == text) {
+        return Ok(());
+    }
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    // koordlet passes over files with such names.
+    let fresh = path.with_extension("tmp");
+    fs::write(&fresh, text)?;
+    fs::rename(&fresh, path)
+}
+
+/// Takes the description back: nobody keeps it true any more.
+fn leave(options: &Options) -> Result<ExitCode, MainError> {
+    let Some(path) = options.output.as_ref().filter(|_| !options.is_once) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(MainError::Write { path: path.clone(), source })
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::xpu::read_dir;
+
+    fn options(dir: &Path) -> Options {
+        let words = [
+            format!("--prints-output-file={}/infos/ic-device", dir.display()),
+            format!("--sys-root-dir={}/sys", dir.display()),
+            "--host-root-dir=/".to_owned(),
+        ];
+        match options::parse(words, |_| None) {
+            Ok(Request::Run(options)) => *options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_vendor_that_does_not_answer_keeps_its_devices() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        // Nothing there: described as such.
+        let mut known = Known::default();
+        assert!(look(&options, &mut known));
+        describe(&options, &known).unwrap();
+        assert_eq!(read_dir(&dir.path().join("infos")).unwrap(), []);
+        // A card whose tool is not installed: what was known of it stays.
+        let card = dir.path().join("sys/bus/pci/devices/0000:c1:00.0");
+        fs::create_dir_all(&card).unwrap();
+        fs::write(card.join("vendor"), "0x1d22\n").unwrap();
+        fs::write(card.join("device"), "0x3684\n").unwrap();
+        let xpu = Xpu { vendor: "kunlun".into(), uuid: "xpu-0".into(), ..Xpu::default() };
+        known.insert("kunlun", vec![xpu.clone()]);
+        known.insert("huawei", vec![Xpu::default()]);
+        assert!(!look(&options, &mut known));
+        describe(&options, &known).unwrap();
+        assert_eq!(read_dir(&dir.path().join("infos")).unwrap(), [xpu], "cards that were taken out are gone");
+        leave(&options).unwrap();
+        leave(&options).unwrap();
+        assert_eq!(fs::read_dir(dir.path().join("infos")).unwrap().count(), 0);
+    }
+}
