@@ -70,11 +70,13 @@ struct Story {
     told: Option<Instant>,
 }
 
+/// What was done, and the numbers behind it.
 #[derive(Debug)]
 struct Change {
     /// Containers, empty for the pod itself, that had the same for the same reason.
     parts: Vec<String>,
-    message: String,
+    what: String,
+    why: String,
 }
 
 impl PodEvents {
@@ -192,17 +194,20 @@ impl Story {
 
     fn note(&mut self, container: &str, message: &str) {
         self.changes += 1;
-        if let Some(same) = self.latest.iter_mut().find(|change| change.message == message) {
-            if !same.parts.iter().any(|part| part == container) {
-                same.parts.push(container.to_owned());
-            }
+        let (what, why) = message.split_once("; ").unwrap_or((message, ""));
+        // Of a file that changed again only the last value is told.
+        let file = |what: &str| what.split(" to ").next().unwrap_or_default().to_owned();
+        for change in self.latest.iter_mut().filter(|change| file(&change.what) == file(what)) {
+            change.parts.retain(|part| part != container);
+        }
+        self.latest.retain(|change| !change.parts.is_empty());
+        if let Some(same) = self.latest.iter_mut().find(|change| change.what == what && change.why == why) {
+            same.parts.push(container.to_owned());
             return;
         }
-        self.latest.push_back(Change { parts: vec![container.to_owned()], message: message.to_owned() });
-        // What is shown in the end is cut once more; this bounds what is kept.
-        while self.latest.iter().map(|change| change.message.len()).sum::<usize>() > TEXT_BYTES_MAX
-            && self.latest.len() > 1
-        {
+        let (what, why) = (what.to_owned(), why.to_owned());
+        self.latest.push_back(Change { parts: vec![container.to_owned()], what, why });
+        while self.latest.len() > 1 && self.words().len() > TEXT_BYTES_MAX {
             self.latest.pop_front();
         }
     }
@@ -222,36 +227,48 @@ impl Story {
         }
     }
 
-    /// As many of the newest changes as fit, oldest first.
     fn text(&self) -> String {
-        let mut words: Vec<String> = Vec::new();
-        let (mut bytes, mut shown) = (0, 0);
-        for change in self.latest.iter().rev() {
-            let text = change.text();
-            bytes += text.len() + 2;
-            if bytes > TEXT_BYTES_MAX && !words.is_empty() {
-                break;
-            }
-            shown += change.parts.len();
-            words.push(text);
-        }
-        words.reverse();
-        let words = words.join(". ");
+        let shown: usize = self.latest.iter().map(|change| change.parts.len()).sum();
+        let words = self.words();
         if shown == self.changes { words } else { format!("{} changes, the latest: {words}", self.changes) }
+    }
+
+    /// The newest changes, oldest first. What was done to the same for the same reason is one sentence.
+    fn words(&self) -> String {
+        let mut sentences: Vec<(&Change, String)> = Vec::new();
+        for change in &self.latest {
+            match sentences.last_mut() {
+                Some((first, what)) if first.parts == change.parts && first.why == change.why => {
+                    what.push_str(", ");
+                    what.push_str(change.what.strip_prefix("update ").unwrap_or(&change.what));
+                }
+                _ => sentences.push((change, change.what.clone())),
+            }
+        }
+        let sentence = |(change, what): &(&Change, String)| {
+            let why = if change.why.is_empty() { String::new() } else { format!("; {}", change.why) };
+            format!("{}{what}{why}", change.whose())
+        };
+        sentences.iter().map(sentence).collect::<Vec<String>>().join(". ")
     }
 }
 
 impl Change {
-    /// `containers a, b: update …`; nothing in front of what concerns the pod as a whole.
-    fn text(&self) -> String {
-        let containers: Vec<&str> =
-            self.parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-        let is_whole = containers.len() < self.parts.len();
-        let noun = if containers.len() == 1 { "container" } else { "containers" };
-        match (containers.is_empty() || is_whole, &self.message) {
-            (true, message) => message.clone(),
-            (false, message) => format!("{noun} {}: {message}", containers.join(", ")),
+    /// `containers a, b: `; nothing in front of what concerns the pod as a whole.
+    fn whose(&self) -> String {
+        if self.parts.iter().any(String::is_empty) {
+            return String::new();
         }
+        // A sandbox has an id only.
+        let (sandboxes, names): (Vec<&str>, Vec<&str>) =
+            self.parts.iter().map(String::as_str).partition(|part| part.contains("://"));
+        let noun = match names[..] {
+            [] => return "sandbox: ".to_owned(),
+            [_] => "container",
+            _ => "containers",
+        };
+        let sandbox = if sandboxes.is_empty() { "" } else { " and sandbox" };
+        format!("{noun} {}{sandbox}: ", names.join(", "))
     }
 }
 
@@ -307,6 +324,30 @@ mod tests {
             ["shop/web CFSQuotaBurst: container main: update cpu.cfs_quota_us to 2, was 1"]
         );
         assert!(events.due(after(start, 15)).is_empty());
+    }
+
+    #[test]
+    fn the_same_reason_is_given_once() {
+        let (mut events, start) = (events(600, &["web"]), Instant::now());
+        for (part, message) in [
+            ("", "update cpu.shares to 1024, was 2; batch-cpu request 1000; limit none"),
+            ("", "update memory.limit_in_bytes to 7, was max; batch-cpu request 1000; limit none"),
+            ("main", "update cpu.shares to 512, was 2; batch-cpu request 500; limit none"),
+            ("containerd://5a", "update cpuset.cpus to 0-3"),
+            ("main", "update cpuset.cpus to 0-3"),
+            ("containerd://5a", "update cpu.shares to 2"),
+        ] {
+            events.note("uid-web", part, "runtime-hooks", message);
+        }
+        events.due(start);
+        assert_eq!(
+            texts(&events.due(after(start, 5))),
+            [
+                "shop/web runtime-hooks: update cpu.shares to 1024, was 2, memory.limit_in_bytes to 7, was max; \
+              batch-cpu request 1000; limit none. container main: update cpu.shares to 512, was 2; batch-cpu request \
+              500; limit none. container main and sandbox: update cpuset.cpus to 0-3. sandbox: update cpu.shares to 2"
+            ]
+        );
     }
 
     #[test]
