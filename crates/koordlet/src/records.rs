@@ -132,6 +132,15 @@ impl Records {
         }
     }
 
+    /// The events that would be made now, by pod.
+    #[cfg(test)]
+    pub(crate) fn due(&self, now: Instant) -> Vec<String> {
+        let due = self.waiting().map(|mut waiting| waiting.due(now)).unwrap_or_default();
+        due.into_iter()
+            .map(|telling| format!("{} {}: {}", telling.name, telling.reason, telling.text))
+            .collect()
+    }
+
     /// Forgets what is of no use any more. To be called every few minutes.
     pub fn tidy(&self, now: Instant) {
         if let Some(mut waiting) = self.waiting() {

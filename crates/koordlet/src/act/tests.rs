@@ -14,7 +14,8 @@ use koord_api::crd::node_slo::NodeSloSpec;
 use koord_api::gate::Component;
 use koord_api::slo::Effective;
 use koord_api::topology::{CpuInfo, CpuTopology};
-use koord_kit::metrics::Format;
+use koord_kit::events::{Flavour, recorder};
+use koord_kit::metrics::{Format, KitMetrics};
 use koord_linux::cgroup::Driver;
 use serde_json::{Value, json};
 
@@ -24,6 +25,7 @@ use crate::audit::{Answer, Auditor, Event, Query};
 use crate::decide::cpu_suppress::Verdict;
 use crate::decide::sketch::{node, pod};
 use crate::decide::snapshot::Layout;
+use crate::fake::FakeApi;
 use crate::flags;
 use crate::records::Records;
 use crate::state::{Hardware, NodeState, PodState};
@@ -144,6 +146,29 @@ impl World {
         };
         world.order(slo);
         world
+    }
+
+    /// From now on pods have events.
+    fn listen(&mut self) {
+        let client = FakeApi::default().client(|seen| (201, seen.body.clone()));
+        let kit = KitMetrics::new(self.act.setting().metrics.internal());
+        let (ear, _) = recorder(client, "koordlet", Flavour::Core, &kit);
+        let recorders = Recorders { strategies: ear.clone(), hooks: ear };
+        let auditor = self.applier.records().auditor().clone();
+        let records = Records::with_events(auditor, recorders, 1000);
+        records.follow(&self.pods);
+        let cgroups = self.applier.cgroups().clone();
+        let root = Root::host(self.dir.path());
+        let metrics = self.act.setting().metrics.clone();
+        self.applier =
+            Applier::new(&root, cgroups, Duration::from_secs(60), records, metrics, Undo::in_memory());
+    }
+
+    /// What pods are told of all that happened up to now.
+    fn told(&self) -> Vec<String> {
+        let records = self.applier.records();
+        records.due(self.start);
+        records.due(self.start + Duration::from_secs(5))
     }
 
     /// A new NodeSLO.

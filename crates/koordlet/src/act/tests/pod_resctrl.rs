@@ -19,18 +19,48 @@ fn with_annotation(name: &str, annotation: &str) -> Pod {
     pod.container("main", &[], &[]).running().read()
 }
 
-#[test]
-fn pods_have_their_own_shares() {
-    let pods = vec![best_effort("batch"), with_annotation("cache", CACHE), with_annotation("web", BANDWIDTH)];
-    let mut world = World::new(Version::V1, "-feature-gates=Resctrl=true,RdtResctrl=false", json!({}), pods);
-    let both = "MB:0=100;1=100\nL3:0=fff;1=fff\n";
+const WHOLE: &str = "MB:0=100;1=100\nL3:0=fff;1=fff\n";
+
+/// A machine with two caches that can be divided.
+fn divisible(gates: &str, slo: Value, pods: Vec<Pod>) -> World {
+    let mut world = World::new(Version::V1, &format!("-feature-gates={gates}"), slo, pods);
     world.put_host("proc/cpuinfo", "vendor_id\t: GenuineIntel\nflags\t: fpu cat_l3 mba\n");
     world.put_host("sys/fs/resctrl/info/L3/cbm_mask", "fff\n");
-    world.put_host("sys/fs/resctrl/schemata", both);
+    world.put_host("sys/fs/resctrl/schemata", WHOLE);
     let cpu = |id| koord_linux::topology::Cpu { id, core: id, socket: id, node: id, l1: id, l3: id };
     let info = koord_linux::cpu_info::CpuInfo::read(&Root::host(world.dir.path()));
     let hardware = Hardware { info, cpus: (0..2).map(cpu).collect(), numa_nodes: Vec::new() };
     world.snapshot.hardware = Some(Arc::new(hardware));
+    world
+}
+
+/// Pods of a class are told when they join its group, not of every thread that follows.
+#[tokio::test]
+async fn pods_are_told_when_they_join_their_class() {
+    let ls = pod("web").qos("LS").kube_qos("Burstable").container("main", &[], &[]).running().read();
+    let slo = json!({ "resourceQOSStrategy": { "lsClass": { "resctrlQOS": { "enable": true } } } });
+    let mut world =
+        divisible("Resctrl=false,RdtResctrl=true,GroupIdentity=false,CPUSetAllocator=false", slo, vec![ls]);
+    world.listen();
+    for group in ["LSR", "LS", "BE"] {
+        world.put_host(&format!("sys/fs/resctrl/{group}/schemata"), WHOLE);
+        world.put_host(&format!("sys/fs/resctrl/{group}/tasks"), "");
+    }
+    world.put("cpuset/kubepods/burstable/podweb/web-main/cpuset.cpus", "0-1\n");
+    world.put("cpu/kubepods/burstable/podweb/web-main/tasks", "41\n42\n");
+    world.turn_with_pods();
+    assert_eq!(fs::read_to_string(world.host("sys/fs/resctrl/LS/tasks")).unwrap(), "41\n42\n");
+    assert_eq!(world.told(), ["web ApplyCatL3GroupTasks: add 2 tasks to resctrl group LS"]);
+    world.put("cpu/kubepods/burstable/podweb/web-main/tasks", "41\n42\n43\n");
+    world.turn_with_pods();
+    assert_eq!(fs::read_to_string(world.host("sys/fs/resctrl/LS/tasks")).unwrap(), "41\n42\n43\n");
+    assert_eq!(world.told(), [""; 0]);
+}
+
+#[test]
+fn pods_have_their_own_shares() {
+    let pods = vec![best_effort("batch"), with_annotation("cache", CACHE), with_annotation("web", BANDWIDTH)];
+    let mut world = divisible("Resctrl=true,RdtResctrl=false", json!({}), pods);
     for pod in ["web", "cache"] {
         world.put(&format!("cpuset/kubepods/burstable/pod{pod}/{pod}-main/cpuset.cpus"), "0-1\n");
         world.put(&format!("cpu/kubepods/burstable/pod{pod}/{pod}-main/tasks"), "41\n42\n");
@@ -40,7 +70,7 @@ fn pods_have_their_own_shares() {
     assert!(!world.host("sys/fs/resctrl/koordlet-batch").exists(), "one that asks for none has none");
 
     for pod in ["web", "cache"] {
-        world.put_host(&format!("sys/fs/resctrl/koordlet-{pod}/schemata"), both);
+        world.put_host(&format!("sys/fs/resctrl/koordlet-{pod}/schemata"), WHOLE);
         world.put_host(&format!("sys/fs/resctrl/koordlet-{pod}/tasks"), "");
     }
     world.turn_with_pods();
