@@ -6,12 +6,16 @@
 pub mod disks;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
 
+use koord_api::annotation::Annotation;
+use koord_api::annotation::node_side::PodBlkioQos;
 use koord_api::crd::node_slo::{BlkioQos, BlockCfg, IoCfg, ResourceQos, ResourceQosStrategy};
 use koord_api::qos::KubeQos;
 
 use super::snapshot::{Phase, Pod};
-use super::wish::{Cause, Disk, File, Place, Value, Wish};
+use super::wish::{Cause, Disk, File, Place, Value, Why, Wish};
 use disks::{Disks, ResolveError};
 
 /// The files of pods and classes, in the order they are written.
@@ -54,6 +58,59 @@ pub enum Problem {
     ClassWithoutBlkio(&'static str),
 }
 
+/// What a disk's setting follows from.
+#[derive(Clone, Debug)]
+pub struct Because {
+    /// The name of the block; none when no block names the disk any more.
+    block: Option<Arc<str>>,
+    /// The class, or the annotation, that has the blocks.
+    source: &'static str,
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.block {
+            Some(block) => write!(f, "block {block} of {}", self.source),
+            None => write!(f, "no block of {} names it any more", self.source),
+        }
+    }
+}
+
+/// The group that is looked at.
+struct Group<'g> {
+    place: Place,
+    source: &'static str,
+    blocks: &'g [BlockCfg],
+    pod: Option<&'g Pod>,
+}
+
+/// A disk, and what should be so with it.
+struct Wanted {
+    disk: Disk,
+    config: IoCfg,
+    why: Why,
+}
+
+impl Group<'_> {
+    /// The disks that blocks name, in their order.
+    fn wanted(&self, disks: &Disks) -> Result<Vec<Wanted>, ResolveError> {
+        let of = |block: &BlockCfg| {
+            let config = block.io_cfg.clone().unwrap_or_default();
+            Ok(Wanted { disk: disks.resolve(block, self.pod)?, config, why: self.why(Some(&block.name)) })
+        };
+        self.blocks.iter().map(of).collect()
+    }
+
+    /// A disk that files still have lines for.
+    fn unwanted(&self, disk: Disk) -> Wanted {
+        Wanted { disk, config: IoCfg::default(), why: self.why(None) }
+    }
+
+    fn why(&self, block: Option<&str>) -> Why {
+        Why::Block(Because { block: block.map(Arc::from), source: self.source })
+    }
+}
+
 /// One cycle: the class of best-effort pods, the root, then pods.
 pub fn plan(strategy: &ResourceQosStrategy, pods: &[Pod], disks: &Disks, files: &Files) -> Plan {
     let mut plan = Plan::default();
@@ -65,13 +122,18 @@ pub fn plan(strategy: &ResourceQosStrategy, pods: &[Pod], disks: &Disks, files: 
             plan.problems.push((Place::CgroupRoot, Problem::ClassWithoutBlkio(name)));
         }
     }
-    let place = Place::Kube(KubeQos::BestEffort);
-    let best_effort = blocks(strategy.be_class.as_ref());
-    plan.group(place, &best_effort, None, disks, files);
-    plan.root(&blocks(strategy.cgroup_root.as_ref()), disks, files);
+    let (place, best_effort) = (Place::Kube(KubeQos::BestEffort), blocks(strategy.be_class.as_ref()));
+    plan.group(&Group { place, source: "beClass", blocks: &best_effort, pod: None }, disks, files);
+    let root = blocks(strategy.cgroup_root.as_ref());
+    plan.root(
+        &Group { place: Place::CgroupRoot, source: "cgroupRoot", blocks: &root, pod: None },
+        disks,
+        files,
+    );
     for pod in pods.iter().filter(|pod| pod.phase == Phase::Running && pod.qos.is_some()) {
         if let Ok(Some(own)) = &pod.blkio_qos {
-            plan.group(pod.place(), &own.blocks, Some(pod), disks, files);
+            let (place, source) = (pod.place(), PodBlkioQos::KEY);
+            plan.group(&Group { place, source, blocks: &own.blocks, pod: Some(pod) }, disks, files);
         }
     }
     plan
@@ -84,11 +146,12 @@ fn enabled(blkio: &BlkioQos) -> Vec<BlockCfg> {
 
 impl Plan {
     /// Limits and weights of one group. One block that names no disk spoils the whole group.
-    fn group(&mut self, place: Place, blocks: &[BlockCfg], pod: Option<&Pod>, disks: &Disks, files: &Files) {
-        let Some(present) = files.groups.get(&place) else { return };
-        let wanted = match wanted_by_disk(blocks, pod, disks) {
+    fn group(&mut self, group: &Group<'_>, disks: &Disks, files: &Files) {
+        let place = &group.place;
+        let Some(present) = files.groups.get(place) else { return };
+        let wanted = match group.wanted(disks) {
             Ok(wanted) => wanted,
-            Err(error) => return self.problems.push((place, error.into())),
+            Err(error) => return self.problems.push((place.clone(), error.into())),
         };
         let is_missing = |file: File| {
             files.is_weight_optional && file == File::BlkioWeight && !present.contains_key(&file)
@@ -97,25 +160,24 @@ impl Plan {
         for file in GROUP_FILES.into_iter().filter(|file| !is_missing(*file)) {
             match present.get(&file).and_then(|text| listed_disks(text)) {
                 Some(disks) => found.extend(disks),
-                None => return self.problems.push((place, Problem::Unreadable(file.name()))),
+                None => return self.problems.push((place.clone(), Problem::Unreadable(file.name()))),
             }
         }
-        found.retain(|disk| !wanted.iter().any(|(named, _)| named == disk));
-        let gone = found.into_iter().map(|disk| (disk, IoCfg::default()));
-        for (disk, config) in wanted.into_iter().chain(gone) {
-            for (file, value, least) in group_values(&config) {
-                if is_missing(file) {
-                    continue;
+        found.retain(|disk| !wanted.iter().any(|named| named.disk == *disk));
+        let gone = found.into_iter().map(|disk| group.unwanted(disk));
+        for wanted in wanted.into_iter().chain(gone) {
+            for (file, value) in group_values(&wanted.config) {
+                if !is_missing(file) {
+                    self.line(place, &wanted, file, value, present);
                 }
-                self.line(&place, file, disk, value, least, present);
             }
         }
     }
 
     /// One disk's line in one file, unless it is there already.
-    fn line(&mut self, place: &Place, file: File, disk: Disk, value: i64, least: i64, present: &Present) {
-        let is_weight = file == File::BlkioWeight;
-        if value < least || (is_weight && value > 100) {
+    fn line(&mut self, place: &Place, wanted: &Wanted, file: File, value: i64, present: &Present) {
+        let (disk, is_weight) = (wanted.disk, file == File::BlkioWeight);
+        if value < i64::from(is_weight) || (is_weight && value > 100) {
             let problem = Problem::OutOfRange { file: file.name(), disk, value };
             return self.problems.push((place.clone(), problem));
         }
@@ -129,49 +191,39 @@ impl Plan {
             lines.any(|present| present == line)
         };
         if !is_there {
-            self.wish(place, file, disk, value.to_string());
+            self.wish(place, file, wanted, value.to_string());
         }
     }
 
     /// Latency targets and models of disks for the whole machine.
-    fn root(&mut self, blocks: &[BlockCfg], disks: &Disks, files: &Files) {
-        let place = Place::CgroupRoot;
-        let Some(present) = files.groups.get(&place) else { return };
-        let wanted = match wanted_by_disk(blocks, None, disks) {
+    fn root(&mut self, group: &Group<'_>, disks: &Disks, files: &Files) {
+        let place = &group.place;
+        let Some(present) = files.groups.get(place) else { return };
+        let wanted = match group.wanted(disks) {
             Ok(wanted) => wanted,
-            Err(error) => return self.problems.push((place, error.into())),
+            Err(error) => return self.problems.push((place.clone(), error.into())),
         };
         let text = present.get(&File::BlkioCostQos).map_or("", String::as_str);
         let found = text.lines().filter_map(|line| Disk::parse(line.split(' ').next()?));
-        for (disk, config) in &wanted {
-            self.wish(&place, File::BlkioCostQos, *disk, cost_qos(config));
-            match cost_model(config) {
-                Ok(model) => self.wish(&place, File::BlkioCostModel, *disk, model),
+        for named in &wanted {
+            self.wish(place, File::BlkioCostQos, named, cost_qos(&named.config));
+            match cost_model(&named.config) {
+                Ok(model) => self.wish(place, File::BlkioCostModel, named, model),
                 Err(value) => {
-                    let file = File::BlkioCostModel.name();
-                    self.problems.push((place.clone(), Problem::OutOfRange { file, disk: *disk, value }));
+                    let (file, disk) = (File::BlkioCostModel.name(), named.disk);
+                    self.problems.push((place.clone(), Problem::OutOfRange { file, disk, value }));
                 }
             }
         }
-        for disk in found.filter(|disk| !wanted.iter().any(|(named, _)| named == disk)) {
-            self.wish(&place, File::BlkioCostQos, disk, "enable=0".to_owned());
+        for disk in found.filter(|disk| !wanted.iter().any(|named| named.disk == *disk)) {
+            self.wish(place, File::BlkioCostQos, &group.unwanted(disk), "enable=0".to_owned());
         }
     }
 
-    fn wish(&mut self, place: &Place, file: File, disk: Disk, setting: String) {
-        let value = Value::Disk(disk, setting);
-        self.wishes.push(Wish::new(place.clone(), file, value, Cause::BlockIo));
+    fn wish(&mut self, place: &Place, file: File, wanted: &Wanted, setting: String) {
+        let value = Value::Disk(wanted.disk, setting);
+        self.wishes.push(Wish::new(place.clone(), file, value, Cause::BlockIo).because(&wanted.why));
     }
-}
-
-/// The disks that blocks name, in their order.
-fn wanted_by_disk(
-    blocks: &[BlockCfg],
-    pod: Option<&Pod>,
-    disks: &Disks,
-) -> Result<Vec<(Disk, IoCfg)>, ResolveError> {
-    let of = |block: &BlockCfg| Ok((disks.resolve(block, pod)?, block.io_cfg.clone().unwrap_or_default()));
-    blocks.iter().map(of).collect()
 }
 
 /// The disks that a file has lines for; none when a line does not have two words.
@@ -185,8 +237,8 @@ fn listed_disks(text: &str) -> Option<Vec<Disk>> {
     Some(disks)
 }
 
-/// Value of each file and the least it may be.
-fn group_values(config: &IoCfg) -> [(File, i64, i64); 5] {
+/// Value of each file.
+fn group_values(config: &IoCfg) -> [(File, i64); 5] {
     let values = [
         config.read_iops.unwrap_or(0),
         config.read_bps.unwrap_or(0),
@@ -194,7 +246,7 @@ fn group_values(config: &IoCfg) -> [(File, i64, i64); 5] {
         config.write_bps.unwrap_or(0),
         config.io_weight_percent.unwrap_or(WEIGHT_DEFAULT),
     ];
-    std::array::from_fn(|at| (GROUP_FILES[at], values[at], i64::from(GROUP_FILES[at] == File::BlkioWeight)))
+    std::array::from_fn(|at| (GROUP_FILES[at], values[at]))
 }
 
 fn cost_qos(config: &IoCfg) -> String {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::hooks::{
     batch_resource, core_sched, cpu_normalization, cpuset, group_identity, oom_score, pod_resctrl, tc,
 };
-use super::{cpu_burst, cpu_suppress, memory_qos, resctrl, system_config};
+use super::{blkio, cpu_burst, cpu_suppress, memory_qos, resctrl, system_config};
 
 /// The numbers behind a wish.
 ///
@@ -35,6 +35,7 @@ pub enum Why {
     Normalization(cpu_normalization::Scaling),
     CoreSched(core_sched::Because),
     TrafficClass(tc::Because),
+    Block(blkio::Because),
     OomScore(oom_score::Because),
 }
 
@@ -57,6 +58,7 @@ impl Why {
             Why::Normalization(scaling) => Some(scaling),
             Why::CoreSched(because) => Some(because),
             Why::TrafficClass(because) => Some(because),
+            Why::Block(because) => Some(because),
             Why::OomScore(because) => Some(because),
         }
     }

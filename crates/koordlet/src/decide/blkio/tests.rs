@@ -157,3 +157,15 @@ fn the_root() {
         assert_eq!(texts(&plan), want, "{key} {:?}", plan.problems);
     }
 }
+
+#[test]
+fn reasons_name_the_block_and_whose_it_is() {
+    let whys = |plan: Plan| plan.wishes.iter().map(|wish| wish.why.to_string()).collect::<Vec<_>>();
+    let limited = best_effort(true, vec![device("/dev/vdb1", r#"{"readIOPS":100}"#)], files(&[]));
+    assert_eq!(whys(limited)[0], "; block /dev/vdb1 of beClass");
+    let left = best_effort(false, Vec::new(), files(&[(File::BlkioReadIops, "253:16 100")]));
+    assert_eq!(whys(left)[0], "; no block of beClass names it any more");
+    assert_eq!(whys(root(vec![device("/dev/vda", "{}")], ""))[0], "; block /dev/vda of cgroupRoot");
+    let own = of_pod(r#"{"blocks":[{"name":"v1","type":"podvolume","ioCfg":{"writeBPS":7}}]}"#, files(&[]));
+    assert_eq!(whys(own)[0], "; block v1 of koordinator.sh/blkioQOS");
+}
