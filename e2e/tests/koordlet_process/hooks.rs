@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context as _, Result, ensure};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use k8s_openapi::api::core::v1::Event;
 use koord_api::hook::{
     ContainerMetadata, ContainerResourceHookRequest, ContainerResourceHookResponse, Hook,
     LinuxContainerResources, PodSandboxHookRequest, PodSandboxHookResponse, PodSandboxMetadata,
 };
 use koordlet::run::{clean_up, start};
+use kube::Api;
+use kube::api::ListParams;
 use prost::Message;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
@@ -62,7 +65,12 @@ async fn the_runtime_proxy_is_answered_before_a_pod_begins() -> Result<()> {
 
     // A pod that kubelet has made a group for, and that nobody has listed yet.
     tree.group("kubepods/besteffort/podnew")?;
-    let meta = PodSandboxMetadata { name: "new".into(), uid: "new".into(), ..Default::default() };
+    let meta = PodSandboxMetadata {
+        name: "new".into(),
+        namespace: "default".into(),
+        uid: "new".into(),
+        ..Default::default()
+    };
     let labels = [("koordinator.sh/qosClass".to_owned(), "BE".to_owned())];
     let annotations = [("node.koordinator.sh/extended-resource-spec".to_owned(), BATCH.to_owned())];
     let request = PodSandboxHookRequest {
@@ -78,6 +86,18 @@ async fn the_runtime_proxy_is_answered_before_a_pod_begins() -> Result<()> {
     assert_eq!(file("cpu/kubepods/besteffort/podnew/cpu.cfs_quota_us")?, "200000");
     assert_eq!(file("cpu/kubepods/besteffort/podnew/cpu.shares")?, "1024");
     assert_eq!(file("memory/kubepods/besteffort/podnew/memory.limit_in_bytes")?, (1 << 30).to_string());
+
+    // It hears of it though koordlet has not heard of it.
+    let events: Api<Event> = Api::namespaced(client, "default");
+    let of = ListParams::default().fields("involvedObject.name=new,reason=RuntimeHooks");
+    let told = async || -> Result<String> {
+        let found = events.list(&of).await?.items;
+        Ok(found.into_iter().filter_map(|event| event.message).collect())
+    };
+    until("the new pod is told", || async { Ok(!told().await?.is_empty()) }).await?;
+    let told = told().await?;
+    let parts = ["at PreRunPodSandbox ", "cpu.cfs_quota_us 200000; ", "batch-cpu request 1000, limit 2000"];
+    assert!(parts.iter().all(|part| told.contains(part)), "{told}");
 
     // Services share CPUs as soon as the node's are known.
     let request = ContainerResourceHookRequest {
