@@ -195,9 +195,8 @@ impl Story {
     fn note(&mut self, container: &str, message: &str) {
         self.changes += 1;
         let (what, why) = message.split_once("; ").unwrap_or((message, ""));
-        // Of a file that changed again only the last value is told.
-        let file = |what: &str| what.split(" to ").next().unwrap_or_default().to_owned();
-        for change in self.latest.iter_mut().filter(|change| file(&change.what) == file(what)) {
+        // Of what changed again only the last value is told.
+        for change in self.latest.iter_mut().filter(|change| thing(&change.what) == thing(what)) {
             change.parts.retain(|part| part != container);
         }
         self.latest.retain(|change| !change.parts.is_empty());
@@ -251,6 +250,14 @@ impl Story {
         };
         sentences.iter().map(sentence).collect::<Vec<String>>().join(". ")
     }
+}
+
+/// What was changed, without the value: `update cpu.shares`. A disk of a file that has several belongs to it, and so does
+/// which limit of a group it is: `update blkio.throttle.read_bps_device to 8:16`.
+fn thing(what: &str) -> &str {
+    let Some((file, value)) = what.split_once(" to ") else { return what };
+    let first = value.split(' ').next().unwrap_or_default();
+    if first.contains(':') { &what[..file.len() + " to ".len() + first.len()] } else { file }
 }
 
 impl Change {
@@ -346,6 +353,28 @@ mod tests {
                 "shop/web runtime-hooks: update cpu.shares to 1024, was 2, memory.limit_in_bytes to 7, was max; \
               batch-cpu request 1000; limit none. container main: update cpu.shares to 512, was 2; batch-cpu request \
               500; limit none. container main and sandbox: update cpuset.cpus to 0-3. sandbox: update cpu.shares to 2"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_last_value_of_each_thing_is_told() {
+        let (mut events, start) = (events(600, &["web"]), Instant::now());
+        for message in [
+            "update blkio.throttle.read_bps_device to 8:16 100",
+            "update blkio.throttle.read_bps_device to 8:32 100",
+            "update blkio.throttle.read_bps_device to 8:16 200",
+            "update cpuset.cpus to 0-3",
+            "update cpuset.cpus to 0-5",
+        ] {
+            events.note("uid-web", "", "UpdateBlkIO", message);
+        }
+        events.due(start);
+        assert_eq!(
+            texts(&events.due(after(start, 5))),
+            [
+                "shop/web UpdateBlkIO: 5 changes, the latest: update blkio.throttle.read_bps_device to 8:32 100, \
+              blkio.throttle.read_bps_device to 8:16 200, cpuset.cpus to 0-5"
             ]
         );
     }
