@@ -49,6 +49,8 @@ pub(super) struct Tc {
     numbers: Option<BTreeMap<Arc<str>, u32>>,
     /// Classes of pods that were told of, by uid.
     told: BTreeMap<Arc<str>, Value>,
+    /// Whether an earlier run shaped traffic, and told pods so.
+    is_inherited: bool,
     /// What was last said about it, so that it is said once.
     complaint: String,
 }
@@ -74,8 +76,10 @@ impl fmt::Display for Desired {
 
 impl Tc {
     pub(super) fn new(root: &Root, programs: Box<dyn Programs>) -> Tc {
+        let shaper = Arc::new(Shaper::new(root, programs));
         Tc {
-            shaper: Arc::new(Shaper::new(root, programs)),
+            is_inherited: shaper.has_mark(),
+            shaper,
             errand: None,
             made: None,
             numbers: None,
@@ -112,7 +116,8 @@ impl Strategy for Tc {
         }
         let Some(slo) = ground.snapshot.slo.as_deref() else { return };
         if !tc::is_on(&slo.qos) {
-            self.numbers = None;
+            (self.numbers, self.is_inherited) = (None, false);
+            self.told.clear();
             match self.shaper.has_mark() {
                 true => self.order(Order::Remove, ground.now),
                 false => self.complaint.clear(),
@@ -177,10 +182,10 @@ impl Tc {
     /// Says to which class their traffic goes now, to pods for whom that is new. With v1 the class id of their group
     /// leaves a record that says so.
     fn tell_pods(&mut self, plan: &PodPlan, records: &Records) {
-        let mut told = BTreeMap::new();
+        let (mut told, is_inherited) = (BTreeMap::new(), std::mem::take(&mut self.is_inherited));
         for wish in &plan.wishes {
             let Place::Pod(pod) = &wish.place else { continue };
-            if self.told.get(&pod.uid) != Some(&wish.value) {
+            if !is_inherited && self.told.get(&pod.uid) != Some(&wish.value) {
                 records.tell_pod(
                     &pod.uid,
                     "",

@@ -18,6 +18,13 @@ const POD_FILE: &str = "pod.json";
 /// Where the daemon looks for a pod's packets.
 const NET_CLS: &str = "/sys/fs/cgroup/net_cls";
 
+/// Whether a file holds what it should.
+enum Written {
+    Now,
+    Before,
+    Not,
+}
+
 /// The strategy and what it remembers.
 #[derive(Default)]
 pub(super) struct Terway {
@@ -36,13 +43,16 @@ impl Strategy for Terway {
         let Some(slo) = ground.snapshot.slo.as_deref() else { return };
         let dir = setting.terway_dir.as_path();
         if !terway::is_on(&slo.qos) {
+            self.told.clear();
             if let Err(error) = give_back(dir) {
                 self.complain(&format!("{}: {error}", dir.display()));
             }
             return;
         }
         match NodeRates::of(&slo.qos, &slo.system) {
-            Ok(rates) => drop(self.write(setting, hands, NODE_FILE, &rates.text(), &rates)),
+            Ok(rates) => {
+                self.write(setting, hands, NODE_FILE, &rates.text(), &rates);
+            }
             Err(error) => self.complain(&error.to_string()),
         }
         let cgroups = &setting.cgroups;
@@ -54,8 +64,11 @@ impl Strategy for Terway {
             tracing::debug!(problem, "a pod is left out of terway's file");
         }
         let count = terway::Count::of(&pods);
-        if self.write(setting, hands, POD_FILE, &terway::pods_text(&pods), &count) {
-            self.tell_pods(pods, hands.applier.records());
+        match self.write(setting, hands, POD_FILE, &terway::pods_text(&pods), &count) {
+            Written::Now => self.tell_pods(pods, hands.applier.records()),
+            // By an earlier run, which told them.
+            Written::Before => self.told = pods,
+            Written::Not => {}
         }
     }
 }
@@ -74,7 +87,7 @@ impl Terway {
         self.told = pods;
     }
 
-    /// Writes a file that does not hold the text already, and says whether it did. The numbers are for the audit log.
+    /// Writes a file that does not hold the text already. The numbers are for the audit log.
     fn write(
         &mut self,
         setting: &Setting,
@@ -82,27 +95,26 @@ impl Terway {
         name: &str,
         text: &str,
         numbers: &dyn Display,
-    ) -> bool {
+    ) -> Written {
         let dir = setting.terway_dir.as_path();
         let path = dir.join(name);
         if fs::read_to_string(&path).is_ok_and(|present| present == text) {
-            return false;
+            return Written::Before;
         }
         Trace::TerwayFiles.leave(&setting.root);
-        let written = fs::create_dir_all(dir).and_then(|()| fs::write(&path, text));
-        let is_written = written.is_ok();
-        match written {
+        match fs::create_dir_all(dir).and_then(|()| fs::write(&path, text)) {
             Ok(()) => {
                 let message = format!("update {name}; {numbers}");
                 hands.applier.records().record(3, Subject::Node, NETWORK, message);
                 setting.metrics.count(Metric::NodeChange, &["terway-file", "success"]);
+                Written::Now
             }
             Err(error) => {
                 setting.metrics.count(Metric::NodeChange, &["terway-file", "failed"]);
                 self.complain(&format!("{}: {error}", path.display()));
+                Written::Not
             }
         }
-        is_written
     }
 
     fn complain(&mut self, complaint: &str) {

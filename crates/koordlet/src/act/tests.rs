@@ -3,6 +3,7 @@
 mod core_sched;
 mod oom_score;
 mod pod_resctrl;
+mod terway;
 mod traffic;
 
 use std::fs;
@@ -642,35 +643,6 @@ fn memory_is_protected_and_given_back_to_classes() {
     for dir in dirs {
         assert_eq!(world.get(&format!("{dir}/memory.min")), "0", "{dir}");
     }
-}
-
-#[test]
-fn terway_files() {
-    let web = pod("web").qos("LS").kube_qos("Burstable").read();
-    let on = json!({ "resourceQOSStrategy": { "policies": { "netQOSPolicy": "terway-qos" } },
-        "systemStrategy": { "totalNetworkBandwidth": "800M" } });
-    let mut world = World::new(Version::V1, "-feature-gates=TerwayQoS=true", on, vec![web]);
-    world.second();
-    let dir = world.dir.path().join("var/run/terway");
-    let node = fs::read_to_string(dir.join("global_bps_config")).unwrap();
-    assert!(node.starts_with("hw_tx_bps_max 100000000\n"), "{node}");
-    let pods: Value = serde_json::from_str(&fs::read_to_string(dir.join("pod.json")).unwrap()).unwrap();
-    assert_eq!(pods["web"]["cgroupDir"], "/sys/fs/cgroup/net_cls/kubepods/burstable/podweb");
-    let none = "sends 0 0 and receives 0 0";
-    let want = [
-        format!(
-            "update global_bps_config; bytes/s at least and at most: all 100000000, LS {none}, BE {none}"
-        ),
-        "update pod.json; 1 pods, 0 with limits of their own".to_owned(),
-    ];
-    let told: Vec<String> =
-        world.records("netqos reconcile").into_iter().map(|(_, message)| message).collect();
-    assert_eq!(told, want);
-    let line = r#"koordlet_node_change{node="n1",kind="terway-file",status="success"} 2"#;
-    assert!(world.page().lines().any(|found| found == line), "{}", world.page());
-    world.order(json!({}));
-    world.second();
-    assert!(!dir.join("pod.json").exists() && !dir.join("global_bps_config").exists());
 }
 
 struct Panics;

@@ -197,6 +197,28 @@ fn a_program_that_failed_is_run_again_on_the_next_pass() {
     assert_eq!(traffic.log().len(), lines, "what is made is made once");
 }
 
+/// Once, and not again by another run, which finds that traffic is shaped.
+#[tokio::test]
+async fn pods_are_told_of_their_class() {
+    let mut traffic = Traffic::new(TIME_LIMIT * 100);
+    traffic.world.listen();
+    let told = |traffic: &mut Traffic| {
+        traffic.second(1.0);
+        traffic.take_over();
+        let all = traffic.world.told().into_iter();
+        all.filter(|text| text.contains("traffic class")).collect::<Vec<String>>()
+    };
+    let first = told(&mut traffic);
+    assert!(first[0].starts_with("batch netqos reconcile: update traffic class to 65540"), "{first:?}");
+    let root = Root::host(traffic.world.dir.path());
+    traffic.world.act.entries.pop();
+    let host = Host { through: Vec::new(), time_limit: TIME_LIMIT * 100 };
+    let again = Tc::new(&root, Box::new(Scripts { dir: traffic.scripts.clone(), host }));
+    traffic.world.act.entries.push(entry(10, Box::new(again)));
+    traffic.world.listen();
+    assert_eq!(told(&mut traffic), [""; 0]);
+}
+
 /// The program that hangs is let go, or ended.
 #[test]
 fn switching_off_takes_everything_away_though_an_order_is_under_way() {
