@@ -5,6 +5,7 @@
 //! and one more every five minutes.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -27,15 +28,18 @@ const SPAM_PER_SECOND: f64 = 1.0 / 300.0;
 pub struct Correlator {
     component: String,
     host: String,
-    groups: Lru<String, Group>,
-    told: Lru<String, Told>,
-    sources: Lru<String, TokenBucket>,
+    groups: Lru<Key, Group>,
+    told: Lru<Key, Told>,
+    sources: Lru<Key, TokenBucket>,
 }
+
+/// Stands for everything that two events have in common: texts are long, and thousands are remembered.
+type Key = u64;
 
 /// Events that differ only in their text.
 #[derive(Debug, Default)]
 struct Group {
-    texts: BTreeSet<String>,
+    texts: BTreeSet<Key>,
     last: Option<Timestamp>,
 }
 
@@ -62,14 +66,14 @@ impl Correlator {
     pub fn take(&mut self, now: Timestamp, note: Note) -> Verdict<Event> {
         let event = self.event(now, note);
         let (event, key) = self.aggregate(now, event);
-        let verdict = self.observe(event, &key);
+        let verdict = self.observe(event, key);
         let (Verdict::Create(event) | Verdict::Patch { event, .. }) = &verdict else { return verdict };
         if self.is_spam(now, event) { Verdict::Skip } else { verdict }
     }
 
     /// The server stored an event, under this name and count.
     pub fn stored(&mut self, event: &Event) {
-        self.remember(&event_key(event), event);
+        self.remember(event_key(event), event);
     }
 
     fn event(&self, now: Timestamp, note: Note) -> Event {
@@ -96,14 +100,14 @@ impl Correlator {
     }
 
     /// The event or, where there were many like it, one that stands for all; and the key under which it is counted.
-    fn aggregate(&mut self, now: Timestamp, event: Event) -> (Event, String) {
+    fn aggregate(&mut self, now: Timestamp, event: Event) -> (Event, Key) {
         let key = group_key(&event);
         let group = self.groups.get_or_insert(&key, Group::default);
         let is_old = group.last.is_none_or(|last| now.duration_since(last) > jiff_duration(SIMILAR_WITHIN));
         if is_old {
             *group = Group::default();
         }
-        group.texts.insert(event.message.clone().unwrap_or_default());
+        group.texts.insert(key_of(event.message.as_deref()));
         group.last = Some(now);
         if group.texts.len() < SIMILAR_MAX {
             let key = event_key(&event);
@@ -124,8 +128,8 @@ impl Correlator {
     }
 
     /// Counts an event that was told before, by a patch.
-    fn observe(&mut self, mut event: Event, key: &str) -> Verdict<Event> {
-        let before = self.told.get_mut(&key.to_owned()).cloned();
+    fn observe(&mut self, mut event: Event, key: Key) -> Verdict<Event> {
+        let before = self.told.get_mut(&key).cloned();
         let Some(before) = before else {
             self.remember(key, &event);
             return Verdict::Create(event);
@@ -139,13 +143,13 @@ impl Correlator {
         Verdict::Patch { event, patch }
     }
 
-    fn remember(&mut self, key: &str, event: &Event) {
+    fn remember(&mut self, key: Key, event: &Event) {
         let told = Told {
             count: event.count.unwrap_or(1),
             first: event.first_timestamp.clone(),
             name: event.metadata.name.clone().unwrap_or_default(),
         };
-        self.told.insert(&key.to_owned(), told);
+        self.told.insert(&key, told);
     }
 
     fn is_spam(&mut self, now: Timestamp, event: &Event) -> bool {
@@ -172,27 +176,27 @@ fn object(object: &ObjectReference) -> [&str; 5] {
         .map(|part| part.as_deref().unwrap_or_default())
 }
 
-/// Parts cannot run into each other: none may contain this.
-fn join<'p>(parts: impl IntoIterator<Item = &'p str>) -> String {
-    parts.into_iter().collect::<Vec<_>>().join("\0")
+fn key_of<'p>(parts: impl IntoIterator<Item = &'p str>) -> Key {
+    let parts: Vec<&str> = parts.into_iter().collect();
+    BuildHasherDefault::<DefaultHasher>::new().hash_one(parts)
 }
 
 /// Everything that makes two events the same.
-fn event_key(event: &Event) -> String {
+fn event_key(event: &Event) -> Key {
     let field = event.involved_object.field_path.as_deref().unwrap_or_default();
     let rest = [&event.type_, &event.reason, &event.message].map(|part| part.as_deref().unwrap_or_default());
-    join(source(event).into_iter().chain(object(&event.involved_object)).chain([field]).chain(rest))
+    key_of(source(event).into_iter().chain(object(&event.involved_object)).chain([field]).chain(rest))
 }
 
 /// The same without the text.
-fn group_key(event: &Event) -> String {
+fn group_key(event: &Event) -> Key {
     let rest = [&event.type_, &event.reason, &event.reporting_component, &event.reporting_instance]
         .map(|part| part.as_deref().unwrap_or_default());
-    join(source(event).into_iter().chain(object(&event.involved_object)).chain(rest))
+    key_of(source(event).into_iter().chain(object(&event.involved_object)).chain(rest))
 }
 
 /// Who speaks about what.
-fn spam_key(event: &Event) -> String {
+fn spam_key(event: &Event) -> Key {
     let kind = event.type_.as_deref().unwrap_or_default();
-    join(source(event).into_iter().chain(object(&event.involved_object)).chain([kind]))
+    key_of(source(event).into_iter().chain(object(&event.involved_object)).chain([kind]))
 }
