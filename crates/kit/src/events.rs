@@ -98,10 +98,16 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// Counts events that were never noted, for lack of room before this.
+    pub fn count_dropped(&self, count: usize) {
+        let dropped = self.metrics.events.get_or_create(&OutcomeLabels { outcome: "dropped" });
+        dropped.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
     /// Notes an event. Returns at once; when the queue is full the event is dropped and counted.
     pub fn event(&self, note: Note) {
         if let Err(error) = self.queue.try_send(note) {
-            self.metrics.events.get_or_create(&OutcomeLabels { outcome: "dropped" }).inc();
+            self.count_dropped(1);
             let (mpsc::error::TrySendError::Full(note) | mpsc::error::TrySendError::Closed(note)) = error;
             tracing::debug!(
                 reason = note.reason,

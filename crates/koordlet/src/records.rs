@@ -21,6 +21,8 @@ use pod_events::{Named, PodEvents};
 
 /// The group of best-effort pods, as records name it.
 pub(crate) const BEST_EFFORT: &str = "besteffort";
+/// What it is called when something is as it was before koordlet.
+pub(crate) const GIVE_BACK: &str = "give back";
 /// What shaping traffic is called.
 pub(crate) const NETWORK: &str = "netqos reconcile";
 
@@ -85,7 +87,7 @@ impl Records {
                     waiting.note_named(uid.into(), (namespace, name), container, reason, &message);
                 }
             }
-            Subject::Group(BEST_EFFORT) if is_suppression(reason) => {
+            Subject::Group(BEST_EFFORT) => {
                 if let Some(mut waiting) = self.waiting() {
                     waiting.note_best_effort(reason, &message);
                 }
@@ -143,8 +145,11 @@ impl Records {
 
     /// Forgets what is of no use any more. To be called every few minutes.
     pub fn tidy(&self, now: Instant) {
-        if let Some(mut waiting) = self.waiting() {
-            waiting.tidy(now);
+        let (Some(events), Some(mut waiting)) = (&self.events, self.waiting()) else { return };
+        let untold = waiting.tidy(now);
+        if untold > 0 {
+            tracing::debug!(untold, "pods were not told of changes: --pod-events-per-hour is used up");
+            events.recorders.strategies.count_dropped(untold);
         }
     }
 
@@ -169,10 +174,6 @@ pub fn pod_reference(namespace: &str, name: &str, uid: &str) -> ObjectReference 
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     }
-}
-
-fn is_suppression(reason: &str) -> bool {
-    [Cause::CpuSuppress, Cause::QuotaRecovery].iter().any(|cause| cause.reason() == reason)
 }
 
 /// Reasons of events are one word: `cgroup reconcile` becomes `CgroupReconcile`.

@@ -2,7 +2,8 @@
 //!
 //! A pod's first changes of a kind are told after a moment, so that all of them fit into one event; what follows is told
 //! at most every [`EVERY`], with the number of changes. All pods of a node together have a budget of events; those that
-//! wait longest have theirs first. Nothing that waits is lost while its pod lives; the audit log has every single change.
+//! wait longest have theirs first, pods that are gone after all others and only for [`GONE_MAX`]. The audit log has every
+//! single change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,10 +15,14 @@ const GATHER: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_secs(30 * 60);
 /// Events that may come together: the first turn of an agent on a full node.
 const BURST: u32 = 100;
+/// How long a pod that is not listed may have something to tell: one that is gone, or that begins.
+const GONE_MAX: Duration = Duration::from_secs(60);
 /// Kinds of changes to pods that are followed. A node has some hundred pods, and few kinds happen to each.
-const STORIES_MAX: usize = 4096;
+const STORIES_MAX: usize = 2048;
 /// The words of one event. The API server takes 1,024 bytes.
 const TEXT_BYTES_MAX: usize = 900;
+/// What is kept of one story, so that those of a node that has used its budget up stay within some MiB.
+const STORY_BYTES_MAX: usize = 1600;
 
 /// An event to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,11 +48,14 @@ pub(crate) struct PodEvents {
     /// What one event takes from the budget, and what the budget has. Both in time, since that is how it fills.
     price: Duration,
     budget: Duration,
-    filled: Option<Instant>,
+    /// The last look at the clock.
+    looked: Option<Instant>,
     pods: BTreeMap<Arc<str>, Named>,
     stories: BTreeMap<Key, Story>,
     /// Stories with something new.
     waiting: usize,
+    /// Changes that nobody will hear of, since there were too many stories or their pods went first.
+    untold: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,11 +69,11 @@ struct Key {
 struct Story {
     namespace: String,
     name: String,
-    /// Since it was last told.
+    /// Since it was last told. The same value for the same reason is one change, whatever it is set for.
     changes: usize,
     /// The newest of them.
     latest: VecDeque<Change>,
-    /// When the first of them was seen; none for one that came after the last look at the clock.
+    /// When the first of them was seen; none before the clock was.
     since: Option<Instant>,
     told: Option<Instant>,
 }
@@ -76,6 +84,8 @@ struct Change {
     /// Containers, empty for the pod itself, that had the same for the same reason.
     parts: Vec<String>,
     what: String,
+    /// What was there before, where all parts had the same.
+    was: Option<String>,
     why: String,
 }
 
@@ -86,10 +96,11 @@ impl PodEvents {
         Some(PodEvents {
             price,
             budget: price * BURST,
-            filled: None,
+            looked: None,
             pods: BTreeMap::new(),
             stories: BTreeMap::new(),
             waiting: 0,
+            untold: 0,
         })
     }
 
@@ -101,8 +112,12 @@ impl PodEvents {
     /// Takes note of a change to a pod that is known; of another nobody can say the name.
     pub(crate) fn note(&mut self, uid: &str, container: &str, reason: &'static str, message: &str) {
         let Some((uid, pod)) = self.pods.get_key_value(uid) else { return };
-        let (uid, namespace, name) = (uid.clone(), pod.namespace.clone(), pod.name.clone());
-        self.note_named(uid, (&namespace, &name), container, reason, message);
+        let key = Key { uid: uid.clone(), reason };
+        let name = (&*pod.namespace, &*pod.name);
+        let story = room(&mut self.stories, &mut self.untold, key, name);
+        if let Some(story) = story {
+            self.waiting += usize::from(story.note(self.looked, container, message));
+        }
     }
 
     /// The same for a pod that may not be listed yet.
@@ -114,13 +129,10 @@ impl PodEvents {
         reason: &'static str,
         message: &str,
     ) {
-        let key = Key { uid, reason };
-        if self.stories.len() >= STORIES_MAX && !self.stories.contains_key(&key) {
-            return;
+        let story = room(&mut self.stories, &mut self.untold, Key { uid, reason }, name);
+        if let Some(story) = story {
+            self.waiting += usize::from(story.note(self.looked, container, message));
         }
-        let story = self.stories.entry(key).or_insert_with(|| Story::of(name));
-        self.waiting += usize::from(story.changes == 0);
-        story.note(container, message);
     }
 
     /// The same for all best-effort pods: what happens to their group happens to them.
@@ -133,7 +145,7 @@ impl PodEvents {
     /// What is to be told now.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<Telling> {
         self.fill(now);
-        if self.waiting == 0 {
+        if self.waiting == 0 || self.budget < self.price {
             return Vec::new();
         }
         let mut due = Vec::new();
@@ -141,12 +153,13 @@ impl PodEvents {
             let since = *story.since.get_or_insert(now);
             let may_be_told = story.told.is_none_or(|told| now.saturating_duration_since(told) >= EVERY);
             if may_be_told && now.saturating_duration_since(since) >= GATHER {
-                due.push((since, key.clone()));
+                let is_listed = self.pods.contains_key(&key.uid);
+                due.push((!is_listed, since, key.clone()));
             }
         }
         due.sort();
         let mut tellings = Vec::new();
-        for (_, key) in due {
+        for (_, _, key) in due {
             let Some(rest) = self.budget.checked_sub(self.price) else { break };
             if let Some(story) = self.stories.get_mut(&key) {
                 self.budget = rest;
@@ -158,20 +171,24 @@ impl PodEvents {
     }
 
     fn fill(&mut self, now: Instant) {
-        let passed = self.filled.map_or(Duration::ZERO, |filled| now.saturating_duration_since(filled));
-        self.filled = Some(now);
+        let passed = self.looked.map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
+        self.looked = Some(now);
         self.budget = (self.budget + passed).min(self.price * BURST);
     }
 
-    /// Forgets pods that are gone, once they were told of, and what may be told anew at once.
-    pub(crate) fn tidy(&mut self, now: Instant) {
-        let pods = &self.pods;
+    /// Forgets pods that are gone, and what may be told anew at once. Says how many changes nobody will hear of.
+    pub(crate) fn tidy(&mut self, now: Instant) -> usize {
+        let (pods, untold) = (&self.pods, &mut self.untold);
         self.stories.retain(|key, story| {
-            let is_old = story.told.is_some_and(|told| now.saturating_duration_since(told) >= EVERY);
-            let is_gone = !pods.contains_key(&key.uid) && story.told.is_some();
-            !(is_gone || (is_old && story.changes == 0))
+            let age = |since: Option<Instant>| since.map(|since| now.saturating_duration_since(since));
+            let is_gone = !pods.contains_key(&key.uid)
+                && (story.told.is_some() || age(story.since).is_some_and(|age| age >= GONE_MAX));
+            let is_old = story.changes == 0 && age(story.told).is_some_and(|age| age >= EVERY);
+            *untold += if is_gone { story.changes } else { 0 };
+            !is_gone && !is_old
         });
         self.waiting = self.stories.values().filter(|story| story.changes > 0).count();
+        std::mem::take(&mut self.untold)
     }
 
     /// How many things about pods are remembered.
@@ -192,23 +209,38 @@ impl Story {
         }
     }
 
-    fn note(&mut self, container: &str, message: &str) {
-        self.changes += 1;
-        let (what, why) = message.split_once("; ").unwrap_or((message, ""));
+    /// Takes a change in, and says whether it is the first.
+    fn note(&mut self, now: Option<Instant>, container: &str, message: &str) -> bool {
+        let (act, why) = message.split_once("; ").unwrap_or((message, ""));
+        let (what, was) = act.split_once(", was ").map_or((act, None), |(what, was)| (what, Some(was)));
+        let is_same = |change: &Change| change.what == what && change.why == why;
         // Of what changed again only the last value is told.
         for change in self.latest.iter_mut().filter(|change| thing(&change.what) == thing(what)) {
-            change.parts.retain(|part| part != container);
+            if !is_same(change) {
+                change.parts.retain(|part| part != container);
+            }
         }
         self.latest.retain(|change| !change.parts.is_empty());
-        if let Some(same) = self.latest.iter_mut().find(|change| change.what == what && change.why == why) {
-            same.parts.push(container.to_owned());
-            return;
+        if let Some(same) = self.latest.iter_mut().find(|change| is_same(change)) {
+            same.join(container, was);
+            return false;
         }
-        let (what, why) = (what.to_owned(), why.to_owned());
-        self.latest.push_back(Change { parts: vec![container.to_owned()], what, why });
-        while self.latest.len() > 1 && self.words().len() > TEXT_BYTES_MAX {
+        self.changes += 1;
+        self.since = self.since.or(now);
+        self.latest.push_back(Change {
+            parts: vec![container.to_owned()],
+            what: what.to_owned(),
+            was: was.map(str::to_owned),
+            why: why.to_owned(),
+        });
+        let is_long = |story: &Story| {
+            story.words().len() > TEXT_BYTES_MAX
+                || story.latest.iter().map(Change::bytes).sum::<usize>() > STORY_BYTES_MAX
+        };
+        while self.latest.len() > 1 && is_long(self) {
             self.latest.pop_front();
         }
+        self.changes == 1
     }
 
     fn tell(&mut self, key: Key, now: Instant) -> Telling {
@@ -227,9 +259,12 @@ impl Story {
     }
 
     fn text(&self) -> String {
-        let shown: usize = self.latest.iter().map(|change| change.parts.len()).sum();
         let words = self.words();
-        if shown == self.changes { words } else { format!("{} changes, the latest: {words}", self.changes) }
+        if self.latest.len() == self.changes {
+            words
+        } else {
+            format!("{} changes, the latest: {words}", self.changes)
+        }
     }
 
     /// The newest changes, oldest first. What was done to the same for the same reason is one sentence.
@@ -238,10 +273,11 @@ impl Story {
         for change in &self.latest {
             match sentences.last_mut() {
                 Some((first, what)) if first.parts == change.parts && first.why == change.why => {
+                    let next = change.act();
                     what.push_str(", ");
-                    what.push_str(change.what.strip_prefix("update ").unwrap_or(&change.what));
+                    what.push_str(next.strip_prefix("update ").unwrap_or(&next));
                 }
-                _ => sentences.push((change, change.what.clone())),
+                _ => sentences.push((change, change.act())),
             }
         }
         let sentence = |(change, what): &(&Change, String)| {
@@ -260,7 +296,40 @@ fn thing(what: &str) -> &str {
     if first.contains(':') { &what[..file.len() + " to ".len() + first.len()] } else { file }
 }
 
+/// The story of a key, if there is room for it.
+fn room<'s>(
+    stories: &'s mut BTreeMap<Key, Story>,
+    untold: &mut usize,
+    key: Key,
+    name: (&str, &str),
+) -> Option<&'s mut Story> {
+    if stories.len() >= STORIES_MAX && !stories.contains_key(&key) {
+        *untold += 1;
+        return None;
+    }
+    Some(stories.entry(key).or_insert_with(|| Story::of(name)))
+}
+
 impl Change {
+    /// One more part that has it. A part that has it already got there in two steps, and tells where it began.
+    fn join(&mut self, container: &str, was: Option<&str>) {
+        if self.parts.iter().any(|part| part == container) {
+            return;
+        }
+        self.parts.push(container.to_owned());
+        self.was.take_if(|before| Some(before.as_str()) != was);
+    }
+
+    fn act(&self) -> String {
+        let Change { what, was, .. } = self;
+        was.as_ref().map_or_else(|| what.clone(), |was| format!("{what}, was {was}"))
+    }
+
+    fn bytes(&self) -> usize {
+        let parts: usize = self.parts.iter().map(String::len).sum();
+        parts + self.what.len() + self.was.as_ref().map_or(0, String::len) + self.why.len()
+    }
+
     /// `containers a, b: `; nothing in front of what concerns the pod as a whole.
     fn whose(&self) -> String {
         if self.parts.iter().any(String::is_empty) {
@@ -317,6 +386,7 @@ mod tests {
         events.note("uid-web", "main", "runtime-hooks", "update cpu.bvt_warp_ns to 2, was 0; QoS LS");
         events.note("uid-web", "main", "runtime-hooks", "update cpuset.cpus to 0-3, was 0-7");
         events.note("uid-web", "side", "runtime-hooks", "update cpuset.cpus to 0-3, was 0-7");
+        assert!(events.due(after(start, 4)).is_empty());
         events.note("uid-web", "main", BURST_REASON, "update cpu.cfs_quota_us to 2, was 1");
         events.note("uid-gone", "", "runtime-hooks", "nobody knows it");
         assert_eq!(
@@ -324,7 +394,7 @@ mod tests {
             [
                 "shop/web runtime-hooks: update cpu.bvt_warp_ns to 2, was 0; QoS LS. containers main, side: update cpuset.cpus to 0-3, was 0-7"
             ],
-            "the burst came after the first look at the clock"
+            "the burst came later"
         );
         assert_eq!(
             texts(&events.due(after(start, 10))),
@@ -379,6 +449,45 @@ mod tests {
         );
     }
 
+    /// Suppression writes the same to the class, the pod and its containers: one change, and nobody counts files.
+    #[test]
+    fn one_act_is_one_change_whatever_it_is_done_to() {
+        let (mut events, start) = (events(600, &["be-1"]), Instant::now());
+        let reason = "AdjustBEByNodeCPUUsage";
+        events.note("uid-be-1", "main", reason, "update BE group to cpuset: 0-1, was 0-3; 65 % of 4000m");
+        events.note("uid-be-1", "", reason, "update BE group to cpuset: 0-1, was 0-3; 65 % of 4000m");
+        events.note_best_effort(reason, "update BE group to cpuset: 0-1, was 0-7; 65 % of 4000m");
+        events.due(start);
+        assert_eq!(
+            texts(&events.due(after(start, 5))),
+            [format!("shop/be-1 {reason}: update BE group to cpuset: 0-1, was 0-3; 65 % of 4000m")]
+        );
+    }
+
+    /// A set that moves is widened first. What is told is where it began and where it ended.
+    #[test]
+    fn a_change_in_two_steps_is_one() {
+        let (mut events, start) = (events(600, &["web"]), Instant::now());
+        for (part, was) in [("main", "0-3"), ("main", "0-7"), ("side", "2-3")] {
+            events.note(
+                "uid-web",
+                part,
+                "runtime-hooks",
+                &format!("update cpuset.cpus to 4-7, was {was}; QoS LSR"),
+            );
+        }
+        events.due(start);
+        let told = texts(&events.due(after(start, 5)));
+        assert_eq!(
+            told,
+            ["shop/web runtime-hooks: containers main, side: update cpuset.cpus to 4-7; QoS LSR"]
+        );
+        events.note("uid-web", "main", "again", "update cpuset.cpus to 4-7, was 0-3; QoS LSR");
+        events.note("uid-web", "main", "again", "update cpuset.cpus to 4-7, was 0-7; QoS LSR");
+        let told = texts(&events.due(after(start, 10)));
+        assert_eq!(told, ["shop/web again: container main: update cpuset.cpus to 4-7, was 0-3; QoS LSR"]);
+    }
+
     #[test]
     fn what_goes_on_is_told_twice_an_hour() {
         let (mut events, start) = (events(600, &["web"]), Instant::now());
@@ -423,10 +532,10 @@ mod tests {
             events.note(&format!("uid-{name}"), "", "runtime-hooks", "m");
         }
         events.due(start);
+        events.due(after(start, 1));
         for name in &names[..50] {
             events.note(&format!("uid-{name}"), "", "runtime-hooks", "m");
         }
-        events.due(after(start, 1));
         let first = events.due(after(start, 6));
         assert_eq!(first.len(), 100, "the burst");
         assert!(first.iter().all(|telling| telling.name.as_str() >= "web-050"), "those that waited longer");
@@ -452,15 +561,61 @@ mod tests {
         events.note("uid-job", "", "runtime-hooks", "m");
         events.follow(std::iter::empty());
         events.due(start);
-        events.tidy(start);
+        assert_eq!(events.tidy(start), 0);
         assert_eq!(texts(&events.due(after(start, 5))), ["shop/job runtime-hooks: m"]);
-        events.tidy(after(start, 5));
+        assert_eq!(events.tidy(after(start, 5)), 0);
         assert_eq!(events.len(), 0);
     }
 
+    /// A node on which short jobs come and go has no events for all of them. Those that live come first, and what is not
+    /// told is counted, not kept.
+    #[test]
+    fn pods_that_are_gone_keep_nobody_waiting() {
+        let jobs: Vec<String> = (0..200).map(|number| format!("job-{number:03}")).collect();
+        let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        let (mut events, start) = (events(3600, &jobs), Instant::now());
+        events.due(start);
+        for job in &jobs {
+            events.note(&format!("uid-{job}"), "", "runtime-hooks", "m");
+        }
+        events.follow([named("web", false)].into_iter());
+        events.note("uid-web", "", "runtime-hooks", "m");
+        let first = events.due(after(start, 5));
+        assert_eq!((first.len(), first[0].name.as_str()), (100, "web"));
+        assert_eq!(events.tidy(after(start, 30)), 0, "they may begin");
+        assert_eq!(events.tidy(after(start, 60)), 101);
+        assert_eq!(events.len(), 2, "the pod and what it was told");
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let (mut events, start) = (events(1, &[]), Instant::now());
+        for number in 0..STORIES_MAX + 3 {
+            events.note_named(format!("uid-{number}").into(), ("shop", "p"), "", "runtime-hooks", "m");
+        }
+        assert_eq!((events.len(), events.tidy(start)), (STORIES_MAX, 3));
+    }
+
+    #[test]
+    fn a_story_stays_small() {
+        let mut events = events(600, &["web"]);
+        for number in 0..100 {
+            let why = format!("numbers {}", "9".repeat(300));
+            events.note(
+                "uid-web",
+                &format!("c{number}"),
+                "runtime-hooks",
+                &format!("update f{number} to 1; {why}"),
+            );
+        }
+        let story = events.stories.values().next().unwrap();
+        assert!(story.latest.iter().map(Change::bytes).sum::<usize>() <= STORY_BYTES_MAX);
+        assert_eq!(story.changes, 100);
+    }
+
     proptest! {
-        /// Whatever happens: every change is counted in exactly one event or still waits, no pod hears of a kind more
-        /// often than it should, no text is too long, and the budget holds.
+        /// Whatever happens: an event has every change since the one before it, or counts them and has the last; no pod
+        /// hears of a kind more often than it should, no text is too long, and the budget holds.
         #[test]
         fn no_change_is_lost_and_no_bound_is_broken(
             steps in prop::collection::vec((0_u64..400, 0_usize..4, 0_usize..2, 1_usize..700), 1..200),
@@ -468,21 +623,29 @@ mod tests {
         ) {
             let (mut events, start) = (events(per_hour, &["a", "b", "c", "d"]), Instant::now());
             let (mut now, mut last): (u64, BTreeMap<Key, u64>) = (0, BTreeMap::new());
-            let mut told = 0;
+            let (mut told, mut waiting): (u64, BTreeMap<Key, Vec<usize>>) = (0, BTreeMap::new());
             for (number, (pause, pod, kind, length)) in steps.iter().enumerate() {
-                let uid = format!("uid-{}", ["a", "b", "c", "d"][*pod]);
-                events.note(&uid, "main", ["k1", "k2"][*kind], &format!("{number} {}", "x".repeat(*length)));
+                let (uid, reason) = (format!("uid-{}", ["a", "b", "c", "d"][*pod]), ["k1", "k2"][*kind]);
+                events.note(&uid, "main", reason, &format!("<{number}> {}", "x".repeat(*length)));
+                waiting.entry(Key { uid: uid.into(), reason }).or_default().push(number);
                 now += pause;
                 for telling in events.due(after(start, now)) {
                     told += 1;
                     prop_assert!(telling.text.len() <= 1024);
                     let key = Key { uid: telling.uid, reason: telling.reason };
+                    let changes = waiting.remove(&key).unwrap_or_default();
+                    let has = |number: &usize| telling.text.contains(&format!("<{number}>"));
+                    let is_counted = telling.text.starts_with(&format!("{} changes, ", changes.len()));
+                    prop_assert!(changes.last().is_some_and(has) && (is_counted || changes.iter().all(has)));
                     let before = last.insert(key, now);
                     prop_assert!(before.is_none_or(|before| now - before >= EVERY.as_secs()));
                 }
-                events.tidy(after(start, now));
-                let waiting = events.stories.values().filter(|story| story.changes > 0).count();
-                prop_assert_eq!(events.waiting, waiting);
+                prop_assert_eq!(events.tidy(after(start, now)), 0);
+                let stories = events.stories.iter().filter(|(_, story)| story.changes > 0);
+                let counts: Vec<(&Key, usize)> = stories.map(|(key, story)| (key, story.changes)).collect();
+                let wanted: Vec<(&Key, usize)> = waiting.iter().map(|(key, all)| (key, all.len())).collect();
+                prop_assert_eq!(events.waiting, counts.len());
+                prop_assert_eq!(counts, wanted);
             }
             prop_assert!(told <= u64::from(BURST) + now * u64::from(per_hour) / 3600 + 1);
         }
