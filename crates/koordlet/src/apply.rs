@@ -27,6 +27,7 @@ use koord_linux::root::Root;
 use koord_linux::system::SystemFile;
 
 use crate::audit::Subject;
+use crate::decide::hooks::pod_resctrl::GROUP_PREFIX;
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::{Batch, Before, Cause, File, Place, Value, Wish};
 use crate::metrics::{KoordletMetrics, Metric};
@@ -183,7 +184,7 @@ impl Applier {
         for wish in wishes {
             if let Value::Tasks(ids) = &wish.value {
                 self.known_until = None;
-                report = report.and(self.move_tasks(wish, ids));
+                report = report.and(self.move_tasks(wish, ids, names));
                 continue;
             }
             let updates = match is_looked_at(wish) {
@@ -282,13 +283,14 @@ impl Applier {
     }
 
     /// Threads into a group of resctrl, each on its own. Never remembered, for ids are used again.
-    fn move_tasks(&self, wish: &Wish, ids: &[u32]) -> Report {
+    fn move_tasks(&self, wish: &Wish, ids: &[u32], names: Names<'_>) -> Report {
         let Place::Resctrl(group) = &wish.place else { return Report::default() };
         match self.resctrl.add_tasks(group, ids) {
             Ok(0) => Report::default(),
             Ok(written) => {
                 let message = format!("add {written} tasks to resctrl group {group}{}", wish.why);
-                self.records.record(level(wish.cause), Subject::Group(group), wish.cause.reason(), message);
+                let subject = subject(&wish.place, names);
+                self.records.record(level(wish.cause), Subject::from(&subject), wish.cause.reason(), message);
                 self.metrics.count(Metric::NodeChange, &["resctrl-tasks", "success"]);
                 Report { written, failed: 0 }
             }
@@ -363,7 +365,10 @@ fn subject(place: &Place, names: Names<'_>) -> executor::Subject {
         Place::Kube(qos) => Group(format!("{qos:?}").to_lowercase()),
         Place::Dir(dir) => Group(dir.to_string()),
         Place::HostApplication(application) => Group(application.dir.clone()),
-        Place::Resctrl(group) => Group(group.to_string()),
+        Place::Resctrl(group) => match group.strip_prefix(GROUP_PREFIX) {
+            Some(uid) => pod_subject(names.pod(uid), &uid.into(), ""),
+            None => Group(group.to_string()),
+        },
         Place::Process(process) => {
             let uid = &process.pod.uid;
             pod_subject(names.pod(uid), uid, &process.container)

@@ -33,7 +33,7 @@ use grpc::Refusal;
 pub use register::{register, withdraw};
 
 /// Longer than a second of the node's thread ever takes, and nothing to somebody who starts a pod.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// Asks the node's thread what hooks say about a pod, or a container of it, whose group has this folder. None when it has
 /// ended.

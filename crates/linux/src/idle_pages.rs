@@ -93,10 +93,10 @@ impl Kidled {
         Ok(())
     }
 
-    /// Puts back what a run left that was killed. Nothing to do where none was.
-    pub fn give_back(root: &Root) -> Result<(), Error> {
-        let Some(kidled) = Kidled::find(root) else { return Ok(()) };
-        kidled.kept().map_or(Ok(()), |before| kidled.restore(&before))
+    /// Puts back what a run left that was killed, and says whether there was such a run.
+    pub fn give_back(root: &Root) -> Result<bool, Error> {
+        let Some(kidled) = Kidled::find(root) else { return Ok(false) };
+        kidled.kept().map_or(Ok(false), |before| kidled.restore(&before).map(|()| true))
     }
 
     fn kept(&self) -> Option<KidledState> {

@@ -13,8 +13,11 @@ use koord_linux::resctrl::{Mounted, Resctrl};
 use koord_linux::root::Root;
 
 use super::{core_sched, host_programs, tc, terway};
+use crate::audit::Subject;
 use crate::decide::hooks::pod_resctrl::GROUP_PREFIX;
 use crate::decide::resctrl::GROUPS;
+use crate::metrics::{KoordletMetrics, Metric};
+use crate::records::{GIVE_BACK, Records};
 
 /// Something that cannot be told to be ours by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,19 +69,24 @@ pub struct Leftovers<'a> {
     pub resctrl: &'a Resctrl,
     pub terway_dir: &'a Path,
     pub is_host_mode: bool,
+    pub records: &'a Records,
 }
 
 impl Leftovers<'_> {
     /// Takes away what features left that are off, and says how many things could not be.
     pub fn take_away(&self, is_on: impl Fn(&str) -> bool) -> usize {
         let mut stay = 0;
-        if !is_on("TCNetworkQoS") && !tc::give_back(self.root, host_programs(self.root, self.is_host_mode)) {
-            stay += 1;
+        if !is_on("TCNetworkQoS") {
+            match tc::give_back(self.root, host_programs(self.root, self.is_host_mode)) {
+                Some(true) => self.record("traffic classes"),
+                Some(false) => {}
+                None => stay += 1,
+            }
         }
         if !is_on("CoreSched") {
             let cookies = || {
                 let processes = core_sched::give_back(self.cgroups);
-                tracing::info!(processes, "core-scheduling cookies were taken away");
+                self.record(&format!("core-scheduling cookies of {processes} processes"));
                 0
             };
             self.of(Trace::Cookies, cookies, &mut stay);
@@ -95,19 +103,35 @@ impl Leftovers<'_> {
             stay += self.unmount_resctrl();
         }
         if !is_on("TerwayQoS") {
-            self.of(
-                Trace::TerwayFiles,
-                || usize::from(terway::give_back(self.terway_dir).is_err()),
-                &mut stay,
-            );
+            let files = || match terway::give_back(self.terway_dir) {
+                Ok(count) => {
+                    self.record(&format!("{count} files of {}", self.terway_dir.display()));
+                    0
+                }
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "terway's files stay");
+                    1
+                }
+            };
+            self.of(Trace::TerwayFiles, files, &mut stay);
         }
-        if !is_on("ColdPageCollector")
-            && let Err(error) = Kidled::give_back(self.root)
-        {
-            tracing::warn!(error = &error as &dyn std::error::Error, "kidled keeps running");
-            stay += 1;
+        if !is_on("ColdPageCollector") {
+            match Kidled::give_back(self.root) {
+                Ok(true) => self.record("the switches of kidled"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "kidled keeps running");
+                    stay += 1;
+                }
+            }
         }
         stay
+    }
+
+    /// What was taken away is told in the log, and in the audit log.
+    fn record(&self, what: &str) {
+        tracing::info!(what, "taken away, for its feature is off");
+        self.records.record(3, Subject::Node, GIVE_BACK, format!("take away {what}; its feature is off"));
     }
 
     /// Where there is a mark, which stays as long as something does.
@@ -137,7 +161,10 @@ impl Leftovers<'_> {
         // It may have ended with the mount namespace of an earlier run, or somebody took it away.
         let gone = if self.resctrl.is_usable() { self.resctrl.unmount() } else { Ok(()) };
         match gone {
-            Ok(()) => trace.forget(self.root),
+            Ok(()) => {
+                self.record("the mount of resctrl");
+                trace.forget(self.root);
+            }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "resctrl stays mounted");
                 return 1;
@@ -148,32 +175,40 @@ impl Leftovers<'_> {
 
     fn remove_groups(&self, is_ours: impl Fn(&str) -> bool) -> usize {
         let groups = self.resctrl.groups().unwrap_or_default();
-        let remove = |group: &&String| {
-            let removed = self.resctrl.remove(group);
-            removed
-                .inspect_err(|error| {
-                    let error = error as &dyn std::error::Error;
-                    tracing::warn!(error, %group, "a resctrl group stays");
-                })
-                .is_err()
+        let stays = |group: &&String| match self.resctrl.remove(group) {
+            Ok(()) => {
+                self.record(&format!("resctrl group {group}"));
+                false
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, %group, "a resctrl group stays");
+                true
+            }
         };
-        groups.iter().filter(|name| is_ours(name)).filter(remove).count()
+        groups.iter().filter(|name| is_ours(name)).filter(stays).count()
     }
 }
 
 /// Marks a mount that was made just now. Only then is it known to be ours: a mark before it, left by a run that was
 /// killed, would say so of the next one's.
-pub(super) fn note_mount(root: &Root, mounted: Mounted) {
+pub(super) fn note_mount(root: &Root, records: &Records, metrics: &KoordletMetrics, mounted: Mounted) {
     if mounted == Mounted::Now {
         Trace::ResctrlMount.leave(root);
+        records.record(
+            3,
+            Subject::Node,
+            "UpdateResctrl",
+            "mount resctrl; a class or a pod wants a share".to_owned(),
+        );
+        metrics.count(Metric::NodeChange, &["resctrl-mount", "success"]);
     }
 }
 
-/// Removes a file that may not be there.
-pub(super) fn remove_file(path: &Path) -> io::Result<()> {
+/// Removes a file that may not be there, and says whether it was.
+pub(super) fn remove_file(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        removed => removed.map(|()| true),
     }
 }
 
@@ -182,6 +217,7 @@ mod tests {
     use koord_linux::cgroup::{Driver, Version};
 
     use super::*;
+    use crate::audit::Auditor;
 
     fn take_away(root: &Root, is_on: impl Fn(&str) -> bool) -> usize {
         let leftovers = Leftovers {
@@ -190,6 +226,7 @@ mod tests {
             resctrl: &Resctrl::new(root),
             terway_dir: &root.var_run.join("terway"),
             is_host_mode: true,
+            records: &Records::only(Auditor::off()),
         };
         leftovers.take_away(is_on)
     }
@@ -218,7 +255,8 @@ mod tests {
                 fs::create_dir_all(file.parent().unwrap()).unwrap();
                 fs::write(&file, "7ff").unwrap();
             }
-            mounted.into_iter().for_each(|mounted| note_mount(&root, mounted));
+            let (records, metrics) = (Records::only(Auditor::off()), KoordletMetrics::new("n1"));
+            mounted.into_iter().for_each(|mounted| note_mount(&root, &records, &metrics, mounted));
             assert_eq!(take_away(&root, |gate| gate == on), usize::from(is_tried), "{what}");
             assert_eq!(Trace::ResctrlMount.is_left(&root), is_marked, "{what}");
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use koord_api::crd::node_slo::ResourceQosStrategy;
 use koord_api::qos::Qos;
 use koord_linux::cgroup::{Cgroups, ids};
 use koord_linux::resource::Resource;
@@ -11,7 +12,7 @@ use super::{Ground, Hands, Setting, Strategy};
 use crate::audit::Subject;
 use crate::decide::resctrl::{self, GROUPS, Platform, Vendor};
 use crate::decide::snapshot::Pod;
-use crate::decide::wish::{Batch, Cause};
+use crate::decide::wish::{Batch, Cause, Place, Wish};
 use crate::metrics::Metric;
 use crate::state::Hardware;
 
@@ -21,6 +22,8 @@ pub(super) struct ResctrlClasses {
     /// Ids of the caches; they do not change while the machine runs.
     cache_ids: Vec<u32>,
     has_groups: bool,
+    /// The lines of the last turn.
+    lines: Vec<Wish>,
     /// Whether the last try to mount failed, so that it is told once.
     is_broken: bool,
 }
@@ -40,7 +43,11 @@ impl Strategy for ResctrlClasses {
             for (class, problem) in &plan.problems {
                 tracing::debug!(?class, %problem, "a line of resctrl is left out");
             }
-            hands.apply(ground, &Batch::Each(plan.wishes));
+            let lines = Batch::Each(plan.wishes.clone());
+            if hands.apply(ground, &lines).written > 0 {
+                self.tell_lines(&slo.qos, ground.pods, &plan.wishes, hands);
+            }
+            self.lines = plan.wishes;
         }
         let is_on = |pod: &Pod| resctrl::group(&slo.qos, pod).is_some();
         if !ground.pods.iter().any(is_on) {
@@ -55,22 +62,49 @@ impl Strategy for ResctrlClasses {
             .collect();
         let of = |pod: &Pod| threads.get(&*pod.id.uid).map_or(&[][..], Vec::as_slice);
         let wishes = resctrl::tasks(&slo.qos, ground.pods, &present, of);
-        if hands.apply(ground, &Batch::Each(wishes)).is_good() {
-            let joined = ground.pods.iter().filter_map(|pod| {
-                let class = resctrl::group(&slo.qos, pod)?;
-                let own = present.get(&class)?;
-                let is_new = !of(pod).is_empty() && !of(pod).iter().any(|id| own.contains(id));
-                is_new.then(|| (pod, class, of(pod).len()))
-            });
-            for (pod, class, count) in joined {
-                let message = format!("add {count} tasks to resctrl group {}", class.as_str());
-                hands.applier.records().tell_pod(&pod.id.uid, "", Cause::ResctrlTasks.reason(), &message);
-            }
+        let report = hands.apply(ground, &Batch::Each(wishes));
+        if report.written > 0 {
+            tell_joined(&slo.qos, ground.pods, &present, of, hands);
+        }
+    }
+}
+
+/// Tells pods that were in no group of their class before which one they are in now. Threads come and go meanwhile, so
+/// the groups are looked at again.
+fn tell_joined<'t>(
+    qos: &ResourceQosStrategy,
+    pods: &[Pod],
+    before: &BTreeMap<Qos, BTreeSet<u32>>,
+    threads: impl Fn(&Pod) -> &'t [u32],
+    hands: &Hands<'_>,
+) {
+    let now = present(hands);
+    for pod in pods {
+        let Some(class) = resctrl::group(qos, pod) else { continue };
+        let (Some(before), Some(now)) = (before.get(&class), now.get(&class)) else { continue };
+        let count = threads(pod).iter().filter(|id| now.contains(id)).count();
+        if count > 0 && !threads(pod).iter().any(|id| before.contains(id)) {
+            let (group, label) = (class.as_str(), pod.qos.map_or("none", Qos::as_str));
+            let message = format!("add {count} tasks to resctrl group {group}; QoS {label}");
+            hands.applier.records().tell_pod(&pod.id.uid, "", Cause::ResctrlTasks.reason(), &message);
         }
     }
 }
 
 impl ResctrlClasses {
+    /// Tells pods what is new about the lines of their class.
+    fn tell_lines(&self, qos: &ResourceQosStrategy, pods: &[Pod], lines: &[Wish], hands: &Hands<'_>) {
+        for line in lines.iter().filter(|line| !self.lines.contains(line)) {
+            let Place::Resctrl(group) = &line.place else { continue };
+            let is_theirs =
+                |pod: &&Pod| resctrl::group(qos, pod).is_some_and(|class| class.as_str() == &**group);
+            for pod in pods.iter().filter(is_theirs) {
+                let message = line.audit_message(None);
+                hands.applier.records().tell_pod(&pod.id.uid, "", line.cause.reason(), &message);
+            }
+        }
+    }
+
     /// Whether the file system is there with the classes' groups in it.
     fn is_ready(&mut self, setting: &Setting, hands: &mut Hands<'_>) -> bool {
         if self.has_groups {
@@ -79,7 +113,7 @@ impl ResctrlClasses {
         Trace::ResctrlClasses.leave(&setting.root);
         let resctrl = hands.applier.resctrl().clone();
         let created = resctrl.ensure_mounted().and_then(|mounted| {
-            note_mount(&setting.root, mounted);
+            note_mount(&setting.root, hands.applier.records(), &setting.metrics, mounted);
             let known = resctrl.groups().unwrap_or_default();
             for group in GROUPS.map(Qos::as_str) {
                 resctrl.create(group)?;

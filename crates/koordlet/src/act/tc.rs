@@ -47,8 +47,8 @@ pub(super) struct Tc {
     made: Option<(Arc<Desired>, Instant)>,
     /// Private classes by the uid of their pod; none before an earlier run's were looked for.
     numbers: Option<BTreeMap<Arc<str>, u32>>,
-    /// Classes of pods that were told of, by uid.
-    told: BTreeMap<Arc<str>, Value>,
+    /// Classes of pods that were told of, and why, by uid.
+    told: BTreeMap<Arc<str>, (Value, String)>,
     /// Whether an earlier run shaped traffic, and told pods so.
     is_inherited: bool,
     /// What was last said about it, so that it is said once.
@@ -97,12 +97,13 @@ impl Drop for Tc {
     }
 }
 
-/// Takes away what an earlier run made, and waits for it. False when something may have stayed.
-pub(super) fn give_back(root: &Root, programs: Box<dyn Programs>) -> bool {
-    Shaper::new(root, programs)
-        .remove()
-        .inspect_err(|fault| tracing::warn!(%fault, "traffic stays shaped"))
-        .is_ok()
+/// Takes away what an earlier run made, and waits for it; says whether there was anything. None when something may have
+/// stayed.
+pub(super) fn give_back(root: &Root, programs: Box<dyn Programs>) -> Option<bool> {
+    let shaper = Shaper::new(root, programs);
+    let is_there = shaper.has_mark();
+    let removed = shaper.remove().inspect_err(|fault| tracing::warn!(%fault, "traffic stays shaped"));
+    removed.is_ok().then_some(is_there)
 }
 
 impl Strategy for Tc {
@@ -168,32 +169,38 @@ impl Tc {
             return false;
         }
         self.complaint.clear();
+        if matches!(order, Order::Remove) {
+            records.record(
+                3,
+                Subject::Node,
+                NETWORK,
+                "remove traffic classes; no policy asks for them".to_owned(),
+            );
+        }
         if let Order::Shape { desired, .. } = order {
             let message = format!("update traffic classes of {desired}");
             records.record(3, Subject::Node, NETWORK, message);
-            if setting.version() == Version::V2 {
-                self.tell_pods(&desired.pods, records);
-            }
+            self.tell_pods(&desired.pods, setting.version(), records);
             self.made = Some((desired, now));
         }
         true
     }
 
-    /// Says to which class their traffic goes now, to pods for whom that is new. With v1 the class id of their group
+    /// Says to which class their traffic goes now, to pods for whom that is new. With v1 a new class id of their group
     /// leaves a record that says so.
-    fn tell_pods(&mut self, plan: &PodPlan, records: &Records) {
+    fn tell_pods(&mut self, plan: &PodPlan, version: Version, records: &Records) {
         let (mut told, is_inherited) = (BTreeMap::new(), std::mem::take(&mut self.is_inherited));
         for wish in &plan.wishes {
             let Place::Pod(pod) = &wish.place else { continue };
-            if !is_inherited && self.told.get(&pod.uid) != Some(&wish.value) {
-                records.tell_pod(
-                    &pod.uid,
-                    "",
-                    NETWORK,
-                    &format!("update traffic class to {}{}", wish.value, wish.why),
-                );
+            let words = (wish.value.clone(), wish.why.to_string());
+            let before = self.told.get(&pod.uid);
+            let is_led = version == Version::V1 || plan.recognised.contains(&pod.uid);
+            let is_recorded = version == Version::V1 && before.is_none_or(|(value, _)| *value != words.0);
+            if !is_inherited && !is_recorded && is_led && before != Some(&words) {
+                let message = format!("update traffic class to {}{}", words.0, words.1);
+                records.tell_pod(&pod.uid, "", NETWORK, &message);
             }
-            told.insert(pod.uid.clone(), wish.value.clone());
+            told.insert(pod.uid.clone(), words);
         }
         self.told = told;
     }

@@ -18,18 +18,11 @@ const POD_FILE: &str = "pod.json";
 /// Where the daemon looks for a pod's packets.
 const NET_CLS: &str = "/sys/fs/cgroup/net_cls";
 
-/// Whether a file holds what it should.
-enum Written {
-    Now,
-    Before,
-    Not,
-}
-
 /// The strategy and what it remembers.
 #[derive(Default)]
 pub(super) struct Terway {
-    /// What the daemon was told of pods, by uid.
-    told: BTreeMap<String, PodRates>,
+    /// What the daemon was told of pods, by uid. None before what an earlier run told it was looked for.
+    told: Option<BTreeMap<String, PodRates>>,
     /// What was last said about the configuration, so that it is said once.
     complaint: String,
 }
@@ -43,11 +36,8 @@ impl Strategy for Terway {
         let Some(slo) = ground.snapshot.slo.as_deref() else { return };
         let dir = setting.terway_dir.as_path();
         if !terway::is_on(&slo.qos) {
-            self.told.clear();
-            if let Err(error) = give_back(dir) {
-                self.complain(&format!("{}: {error}", dir.display()));
-            }
-            return;
+            self.told = None;
+            return self.remove(setting, hands.applier.records());
         }
         match NodeRates::of(&slo.qos, &slo.system) {
             Ok(rates) => {
@@ -64,30 +54,53 @@ impl Strategy for Terway {
             tracing::debug!(problem, "a pod is left out of terway's file");
         }
         let count = terway::Count::of(&pods);
-        match self.write(setting, hands, POD_FILE, &terway::pods_text(&pods), &count) {
-            Written::Now => self.tell_pods(pods, hands.applier.records()),
-            // By an earlier run, which told them.
-            Written::Before => self.told = pods,
-            Written::Not => {}
-        }
+        let told = self.told.take().unwrap_or_else(|| terway::pods_of(&read(&dir.join(POD_FILE))));
+        let is_there = self.write(setting, hands, POD_FILE, &terway::pods_text(&pods), &count);
+        self.told = Some(if is_there { tell_pods(&told, pods, hands.applier.records()) } else { told });
     }
 }
 
-/// Removes both files, where they are.
-pub(super) fn give_back(dir: &Path) -> io::Result<()> {
-    [NODE_FILE, POD_FILE].iter().try_for_each(|file| remove_file(&dir.join(file)))
+/// Removes both files, where they are, and says how many were.
+pub(super) fn give_back(dir: &Path) -> io::Result<usize> {
+    [NODE_FILE, POD_FILE]
+        .iter()
+        .try_fold(0, |count, file| Ok(count + usize::from(remove_file(&dir.join(file))?)))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Says what is new to the pods that it is about; returns what all were told.
+fn tell_pods(
+    told: &BTreeMap<String, PodRates>,
+    pods: BTreeMap<String, PodRates>,
+    records: &Records,
+) -> BTreeMap<String, PodRates> {
+    for (uid, rates) in pods.iter().filter(|(uid, rates)| told.get(*uid) != Some(*rates)) {
+        records.tell_pod(uid, "", NETWORK, &format!("update {POD_FILE}; {rates}"));
+    }
+    pods
 }
 
 impl Terway {
-    /// Says what is new to the pods that it is about.
-    fn tell_pods(&mut self, pods: BTreeMap<String, PodRates>, records: &Records) {
-        for (uid, rates) in pods.iter().filter(|(uid, rates)| self.told.get(*uid) != Some(*rates)) {
-            records.tell_pod(uid, "", NETWORK, &format!("update {POD_FILE}; {rates}"));
+    fn remove(&mut self, setting: &Setting, records: &Records) {
+        let dir = setting.terway_dir.as_path();
+        match give_back(dir) {
+            Ok(0) => self.complaint.clear(),
+            Ok(count) => {
+                let message = format!("remove {count} files from {}; no policy asks for them", dir.display());
+                records.record(3, Subject::Node, NETWORK, message);
+                setting.metrics.count(Metric::NodeChange, &["terway-file", "success"]);
+            }
+            Err(error) => {
+                setting.metrics.count(Metric::NodeChange, &["terway-file", "failed"]);
+                self.complain(&format!("{}: {error}", dir.display()));
+            }
         }
-        self.told = pods;
     }
 
-    /// Writes a file that does not hold the text already. The numbers are for the audit log.
+    /// Writes a file that does not hold the text already; true when it holds it. The numbers are for the audit log.
     fn write(
         &mut self,
         setting: &Setting,
@@ -95,11 +108,11 @@ impl Terway {
         name: &str,
         text: &str,
         numbers: &dyn Display,
-    ) -> Written {
+    ) -> bool {
         let dir = setting.terway_dir.as_path();
         let path = dir.join(name);
         if fs::read_to_string(&path).is_ok_and(|present| present == text) {
-            return Written::Before;
+            return true;
         }
         Trace::TerwayFiles.leave(&setting.root);
         match fs::create_dir_all(dir).and_then(|()| fs::write(&path, text)) {
@@ -107,12 +120,12 @@ impl Terway {
                 let message = format!("update {name}; {numbers}");
                 hands.applier.records().record(3, Subject::Node, NETWORK, message);
                 setting.metrics.count(Metric::NodeChange, &["terway-file", "success"]);
-                Written::Now
+                true
             }
             Err(error) => {
                 setting.metrics.count(Metric::NodeChange, &["terway-file", "failed"]);
                 self.complain(&format!("{}: {error}", path.display()));
-                Written::Not
+                false
             }
         }
     }

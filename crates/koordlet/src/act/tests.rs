@@ -65,6 +65,7 @@ struct World {
     news: News,
     start: Instant,
     seconds: u32,
+    tellings: u32,
 }
 
 fn options(line: &str) -> flags::Options {
@@ -144,6 +145,7 @@ impl World {
             news: News { slo: true, pods: true, layout: true, node_metadata: true },
             start: Instant::now(),
             seconds: 0,
+            tellings: 0,
         };
         world.order(slo);
         world
@@ -165,11 +167,13 @@ impl World {
             Applier::new(&root, cgroups, Duration::from_secs(60), records, metrics, Undo::in_memory());
     }
 
-    /// What pods are told of all that happened up to now.
-    fn told(&self) -> Vec<String> {
-        let records = self.applier.records();
-        records.due(self.start);
-        records.due(self.start + Duration::from_secs(5))
+    /// What pods are told of all that happened since this was last asked, hours ago by the clock of events.
+    fn told(&mut self) -> Vec<String> {
+        self.tellings += 1;
+        let (records, at) = (self.applier.records(), self.start + self.tellings * Duration::from_secs(3600));
+        let mut told = records.due(at);
+        told.extend(records.due(at + Duration::from_secs(5)));
+        told
     }
 
     /// A new NodeSLO.

@@ -17,12 +17,10 @@ use koord_linux::system::{SystemFile, sched_feature_word, sched_features};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::Subject;
-use crate::records::Records;
+use crate::records::{GIVE_BACK, Records};
 
 /// How important a record of something given back is.
 const LEVEL: u32 = 3;
-/// What records call it.
-const REASON: &str = "give back";
 
 /// Lines of groups that are gone and may stay, besides as many as there are others.
 const SLACK: usize = 512;
@@ -202,9 +200,12 @@ impl Undo {
     pub(super) fn record(&self, key: &Key, records: &Records) {
         let Some(before) = self.entries.get(key) else { return };
         let (file, group) = match &key.target {
-            Target::Cgroup { resource, dir } => (resource.name(), Some(dir.as_str())),
-            Target::System(file) => (file.name(), None),
-            Target::Schemata { group, .. } => ("schemata", Some(group.as_str())),
+            Target::Cgroup { resource, dir } => (resource.name().to_owned(), Some(dir.as_str())),
+            Target::System(SystemFile::OomScoreAdj(process)) => {
+                (format!("oom_score_adj of process {}", process.pid), None)
+            }
+            Target::System(file) => (file.name().to_owned(), None),
+            Target::Schemata { group, .. } => ("schemata".to_owned(), Some(group.as_str())),
         };
         let subject = match (&before.subject, group) {
             (Some(subject), _) => Subject::from(subject),
@@ -216,7 +217,7 @@ impl Undo {
             value => value.replace('\n', " "),
         };
         let message = format!("give {file} back {value}; it had been changed for {}", before.reason);
-        records.record(LEVEL, subject, REASON, message);
+        records.record(LEVEL, subject, GIVE_BACK, message);
     }
 
     pub(super) fn forget(&mut self, keys: impl Iterator<Item = Key>) {

@@ -132,8 +132,7 @@ impl Base {
     async fn new(options: Options, cluster: kube::Config, version: Version) -> Result<Base, StartError> {
         let metrics = KoordletMetrics::new(&options.node_name);
         metrics.set(Metric::StartTime, &[], seconds_now());
-        let auditor =
-            if options.gates.is_on("AuditEvents") { Auditor::open(&options.audit) } else { Auditor::off() };
+        let auditor = auditor(&options);
         let mut client = client_options(&options);
         client.metrics = Some(ClientMetrics::new(metrics.internal()));
         let client = koord_kit::client::client(cluster, &client)?;
@@ -188,9 +187,9 @@ impl Base {
         let is_strict = server.is_strict;
         let ask: hook_server::Ask = Arc::new(move |stage, asked, parent| {
             let asker = asker.clone();
-            Box::pin(
-                async move { asker.order(move |brain| brain.hook(stage, &asked, &parent, is_strict)).await },
-            )
+            let until = Instant::now() + hook_server::ANSWER_WITHIN;
+            let order = move |brain: &mut Brain| brain.hook(stage, &asked, &parent, is_strict, until);
+            Box::pin(async move { asker.order(order).await })
         });
         hook_server::start(server, &stages, ask, &self.tasks, &self.stop);
     }
@@ -286,6 +285,10 @@ impl Base {
     }
 }
 
+fn auditor(options: &Options) -> Auditor {
+    if options.gates.is_on("AuditEvents") { Auditor::open(&options.audit) } else { Auditor::off() }
+}
+
 fn applier(
     options: &Options,
     cgroups: Arc<Cgroups>,
@@ -342,6 +345,7 @@ fn leftovers<'a>(options: &'a Options, cgroups: &'a Cgroups, applier: &'a Applie
         resctrl: applier.resctrl(),
         terway_dir: terway_dir(options),
         is_host_mode: options.is_host_mode,
+        records: applier.records(),
     }
 }
 
@@ -352,10 +356,12 @@ pub fn clean_up(options: &Options) -> Result<(), StartError> {
     let driver = Driver::detect(root, version).unwrap_or(Driver::Systemd);
     let cgroups = Arc::new(Cgroups::new(root, version, driver));
     let metrics = KoordletMetrics::new(&options.node_name);
-    let mut applier = applier(options, cgroups.clone(), &Records::only(Auditor::off()), &metrics);
+    let auditor = auditor(options);
+    let mut applier = applier(options, cgroups.clone(), &Records::only(auditor.clone()), &metrics);
     let report = applier.give_back(Instant::now(), |_| true);
     let others = leftovers(options, &cgroups, &applier).take_away(|_| false)
         + usize::from(hook_server::withdraw(&options.hooks.server));
+    auditor.flush();
     tracing::info!(files = report.written, failed = report.failed + others, "changes were given back");
     if report.failed + others > 0 {
         return Err(StartError::CleanUp { files: report.failed, others, ledger: undo_path(root) });

@@ -340,14 +340,19 @@ impl Brain {
     }
 
     /// What the hooks of a stage say about a pod or a container. What a runtime cannot set is written to the pod's group,
-    /// whose folder is `parent`. An error only where one failure ends it all.
+    /// whose folder is `parent`. An error only where one failure ends it all. After `until` nobody listens any more, and
+    /// the reconciler does it.
     pub(crate) fn hook(
         &mut self,
         stage: Stage,
         asked: &Asked,
         parent: &str,
         is_strict: bool,
+        until: Instant,
     ) -> Result<Values, String> {
+        if Instant::now() >= until {
+            return Ok(Values::default());
+        }
         let snapshot = self.state.load();
         let rules = self.act.rules(&snapshot);
         let (mut values, mut begun) = (Values::default(), Instant::now());

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
+use koord_api::annotation::Annotation as _;
 use koord_api::annotation::node_side::PodResctrl;
 use koord_linux::cgroup::ids;
 use koord_linux::resctrl::Resctrl;
@@ -10,12 +11,14 @@ use koord_linux::resource::Resource;
 
 use super::super::leave::note_mount;
 use super::super::{Ground, Hands, Setting, resctrl};
+use crate::audit::Subject;
 use crate::decide::hooks::pod_resctrl::{
     EVENT_CREATED, EVENT_REASON, EVENT_REMOVED, GROUP_PREFIX, group_name, leftovers, schemata,
 };
 use crate::decide::snapshot::Pod;
 use crate::decide::wish::{Batch, Cause, File, Place, Value, Wish};
 use crate::metrics::Metric;
+use crate::records::Records;
 
 /// What is remembered: whom groups were made for, so that their end can be told.
 #[derive(Default)]
@@ -36,7 +39,7 @@ impl PodResctrls {
         let wanted: Vec<(&Pod, &PodResctrl)> = ground.pods.iter().filter_map(own).collect();
         if !wanted.is_empty() {
             match resctrl.ensure_mounted() {
-                Ok(mounted) => note_mount(&setting.root, mounted),
+                Ok(mounted) => note_mount(&setting.root, hands.applier.records(), &setting.metrics, mounted),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     return tracing::debug!(error, "resctrl cannot be used");
@@ -47,7 +50,7 @@ impl PodResctrls {
             }
             if let Some(platform) = resctrl::platform(hardware, &self.cache_ids, hands) {
                 for (pod, wanted) in wanted {
-                    self.group(setting, pod, &resctrl);
+                    self.group(setting, pod, &resctrl, hands.applier.records());
                     let lines = schemata(wanted, &platform);
                     for problem in &lines.problems {
                         tracing::debug!(pod = %pod.name, %problem, "a line of resctrl is left out");
@@ -58,11 +61,11 @@ impl PodResctrls {
                 }
             }
         }
-        self.remove_leftovers(setting, ground, &resctrl);
+        self.remove_leftovers(setting, ground, &resctrl, hands);
     }
 
     /// Makes the group of a pod, and tells when it is new.
-    fn group(&mut self, setting: &Setting, pod: &Pod, resctrl: &Resctrl) {
+    fn group(&mut self, setting: &Setting, pod: &Pod, resctrl: &Resctrl, records: &Records) {
         let name = group_name(&pod.id.uid);
         let is_new = !resctrl.schemata_path(&name).exists();
         if let Err(error) = resctrl.create(&name) {
@@ -72,10 +75,19 @@ impl PodResctrls {
         if is_new {
             setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);
             setting.note(&pod.namespace, &pod.name, &pod.id.uid, EVENT_REASON, EVENT_CREATED);
+            let (namespace, pod) = (&*pod.namespace, &*pod.name);
+            let message = format!("create resctrl group {name}; annotation {}", PodResctrl::KEY);
+            record(records, namespace, pod, message);
         }
     }
 
-    fn remove_leftovers(&mut self, setting: &Setting, ground: &Ground<'_>, resctrl: &Resctrl) {
+    fn remove_leftovers(
+        &mut self,
+        setting: &Setting,
+        ground: &Ground<'_>,
+        resctrl: &Resctrl,
+        hands: &Hands<'_>,
+    ) {
         let Ok(names) = resctrl.groups() else { return };
         let groups: BTreeMap<String, u64> = names
             .into_iter()
@@ -97,9 +109,17 @@ impl PodResctrls {
             let uid = name.strip_prefix(GROUP_PREFIX).unwrap_or_default();
             if let Some((namespace, pod)) = self.owners.remove(uid) {
                 setting.note(&namespace, &pod, uid, EVENT_REASON, EVENT_REMOVED);
+                let message = format!("remove resctrl group {name}; the pod has ended");
+                record(hands.applier.records(), &namespace, &pod, message);
             }
         }
     }
+}
+
+/// For the audit log alone: the pod has an event of its own about it.
+fn record(records: &Records, namespace: &str, name: &str, message: String) {
+    let subject = Subject::Pod { uid: "", namespace, name, container: "" };
+    records.auditor().record(3, subject, Cause::RuntimeHook.reason(), message);
 }
 
 fn own(pod: &Pod) -> Option<(&Pod, &PodResctrl)> {

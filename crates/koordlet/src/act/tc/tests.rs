@@ -161,18 +161,18 @@ fn what_was_made_is_taken_away() {
     let dir = tempfile::tempdir().unwrap();
     let root = Root::host(dir.path());
     let notes = Notes::default();
-    assert!(give_back(&root, Box::new(notes.clone())));
+    assert_eq!(give_back(&root, Box::new(notes.clone())), Some(false));
     assert!(notes.lines.lock().unwrap().is_empty(), "nothing was made");
     let shaper = Shaper::new(&root, Box::new(Notes::default()));
     assert!(shaper.carry_out(&shape()).is_empty() && shaper.has_mark());
     assert!(
-        !give_back(&root, Box::new(Notes { hangs: "iptables", ..Notes::default() })),
+        give_back(&root, Box::new(Notes { hangs: "iptables", ..Notes::default() })).is_none(),
         "to be tried again"
     );
-    assert!(give_back(&root, Box::new(notes.clone())));
+    assert_eq!(give_back(&root, Box::new(notes.clone())), Some(true));
     let lines = std::mem::take(&mut *notes.lines.lock().unwrap());
     assert_eq!(lines[0], "tc qdisc del dev eth0 root");
     assert_eq!(lines.iter().filter(|line| line.starts_with("ipset destroy")).count(), 3);
-    assert!(give_back(&root, Box::new(notes.clone())));
+    assert_eq!(give_back(&root, Box::new(notes.clone())), Some(false));
     assert!(notes.lines.lock().unwrap().is_empty(), "once is enough");
 }

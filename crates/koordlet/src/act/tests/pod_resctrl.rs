@@ -50,7 +50,7 @@ async fn pods_are_told_when_they_join_their_class() {
     world.put("cpu/kubepods/burstable/podweb/web-main/tasks", "41\n42\n");
     world.turn_with_pods();
     assert_eq!(fs::read_to_string(world.host("sys/fs/resctrl/LS/tasks")).unwrap(), "41\n42\n");
-    assert_eq!(world.told(), ["web ApplyCatL3GroupTasks: add 2 tasks to resctrl group LS"]);
+    assert_eq!(world.told(), ["web ApplyCatL3GroupTasks: add 2 tasks to resctrl group LS; QoS LS"]);
     world.put("cpu/kubepods/burstable/podweb/web-main/tasks", "41\n42\n43\n");
     world.turn_with_pods();
     assert_eq!(fs::read_to_string(world.host("sys/fs/resctrl/LS/tasks")).unwrap(), "41\n42\n43\n");

@@ -30,14 +30,20 @@ async fn terway_files() {
     assert_eq!(world.told(), [heard]);
     let line = r#"koordlet_node_change{node="n1",kind="terway-file",status="success"} 2"#;
     assert!(world.page().lines().any(|found| found == line), "{}", world.page());
-    // Another run finds the file as it should be, and pods that were told.
+    // Another run finds the file, and pods that were told, though there are more by then.
     world.act = Act::new(setting(&Root::host(world.dir.path()), &world.applier.cgroups().clone(), gates));
-    world.second();
     world.pods.push(pod("more").qos("LS").kube_qos("Burstable").read());
     world.applier.records().follow(&world.pods);
     world.turn_with_pods();
     assert_eq!(world.told(), [heard.replace("web", "more")]);
     world.order(json!({}));
     world.second();
+    let removed = world.records("netqos reconcile").pop().unwrap().1;
+    assert!(
+        removed.starts_with("remove 2 files from ") && removed.ends_with("; no policy asks for them"),
+        "{removed}"
+    );
+    world.second();
+    assert_eq!(world.records("netqos reconcile").pop().unwrap().1, removed, "once");
     assert!(!dir.join("pod.json").exists() && !dir.join("global_bps_config").exists());
 }

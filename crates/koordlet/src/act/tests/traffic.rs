@@ -3,6 +3,9 @@
 use std::process::Command;
 use std::thread;
 
+use koord_api::annotation::Annotation as _;
+use koord_api::annotation::network::PodNetworkQos;
+
 use super::*;
 use crate::act::tc::Tc;
 use crate::programs::{Fault, Host, Programs, TIME_LIMIT};
@@ -197,19 +200,35 @@ fn a_program_that_failed_is_run_again_on_the_next_pass() {
     assert_eq!(traffic.log().len(), lines, "what is made is made once");
 }
 
-/// Once, and not again by another run, which finds that traffic is shaped.
+/// Once, when its packets find the class, and when the class is another; not by another run, which finds that traffic is
+/// shaped.
 #[tokio::test]
 async fn pods_are_told_of_their_class() {
     let mut traffic = Traffic::new(TIME_LIMIT * 100);
+    let limited = |egress: &str| {
+        let annotation = format!(r#"{{"egressLimit":"{egress}"}}"#);
+        let sketch = pod("batch").qos("BE").kube_qos("BestEffort").annotated(PodNetworkQos::KEY, &annotation);
+        vec![sketch.ip("10.0.0.7").container("main", &[], &[]).running().read()]
+    };
     traffic.world.listen();
     let told = |traffic: &mut Traffic| {
+        traffic.world.news.pods = true;
         traffic.second(1.0);
         traffic.take_over();
         let all = traffic.world.told().into_iter();
         all.filter(|text| text.contains("traffic class")).collect::<Vec<String>>()
     };
-    let first = told(&mut traffic);
-    assert!(first[0].starts_with("batch netqos reconcile: update traffic class to 65540"), "{first:?}");
+    assert_eq!(told(&mut traffic), [""; 0], "nothing leads its packets there before it has an address");
+    for egress in ["10M", "20M"] {
+        traffic.world.pods = limited(egress);
+        let first = told(&mut traffic);
+        let words = format!("limits egress to {}000000 bits/s", egress.trim_end_matches('M'));
+        assert!(
+            first.len() == 1 && first[0].starts_with("batch netqos reconcile: update traffic class to "),
+            "{first:?}"
+        );
+        assert!(first[0].ends_with(&words), "{first:?}");
+    }
     let root = Root::host(traffic.world.dir.path());
     traffic.world.act.entries.pop();
     let host = Host { through: Vec::new(), time_limit: TIME_LIMIT * 100 };
@@ -217,6 +236,10 @@ async fn pods_are_told_of_their_class() {
     traffic.world.act.entries.push(entry(10, Box::new(again)));
     traffic.world.listen();
     assert_eq!(told(&mut traffic), [""; 0]);
+    traffic.world.order(slo("terway-qos"));
+    told(&mut traffic);
+    let last = traffic.world.records("netqos reconcile").pop().unwrap().1;
+    assert_eq!(last, "remove traffic classes; no policy asks for them");
 }
 
 /// The program that hangs is let go, or ended.

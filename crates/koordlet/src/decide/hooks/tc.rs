@@ -175,6 +175,8 @@ pub struct PodPlan {
     pub addresses: BTreeMap<&'static str, BTreeSet<Ipv4Addr>>,
     /// Class ids of groups.
     pub wishes: Vec<Wish>,
+    /// Pods whose packets find their class without the id of their group, by uid.
+    pub recognised: BTreeSet<Arc<str>>,
     pub problems: Vec<String>,
 }
 
@@ -240,6 +242,9 @@ pub fn pods(pods: &[Pod], existing: &BTreeMap<Arc<str>, u32>) -> PodPlan {
         let class = Class::new(minor, egress, egress, class.prio());
         let why = Why::TrafficClass(Because::Limit { egress });
         plan.wishes.push(number(pod.place(), File::NetClsClassid, handle(minor)).because(&why));
+        if matches!(packets, Match::Address(_)) {
+            plan.recognised.insert(pod.id.uid.clone());
+        }
         plan.classes.insert(pod.id.uid.clone(), PrivateClass { class, packets });
     }
     plan
@@ -250,6 +255,7 @@ impl PodPlan {
     fn share(&mut self, pod: &Pod, class: NodeClass) {
         if let (Some(set), Some(Match::Address(ip))) = (class.address_set(), packets(pod)) {
             self.addresses.entry(set).or_default().insert(ip);
+            self.recognised.insert(pod.id.uid.clone());
         }
         let why = Why::TrafficClass(Because::Class(class));
         self.wishes.push(number(pod.place(), File::NetClsClassid, handle(class.minor())).because(&why));

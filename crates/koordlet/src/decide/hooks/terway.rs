@@ -9,7 +9,7 @@ use koord_api::crd::node_slo::{NetQosPolicy, NetworkQos, ResourceQos, ResourceQo
 use koord_api::gojson;
 use koord_api::qos::{KubeQos, Qos};
 use koord_api::quantity::Quantity;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::decide::snapshot::Pod;
 
@@ -149,7 +149,7 @@ fn rate(value: Option<&IntOrString>, total: Quantity) -> Result<i64, TerwayError
 }
 
 /// One pod in the daemon's pod file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRates {
     pub pod_name: String,
@@ -175,7 +175,7 @@ impl fmt::Display for PodRates {
 }
 
 /// Bytes per second; 0 is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodLimits {
     pub ingress_bandwidth: i64,
@@ -207,6 +207,11 @@ pub fn pods(pods: &[Pod], dir: impl Fn(&Pod) -> String) -> (BTreeMap<String, Pod
 /// The daemon's pod file.
 pub fn pods_text(pods: &BTreeMap<String, PodRates>) -> String {
     gojson::to_string(pods).unwrap_or_else(|_| "{}".to_owned())
+}
+
+/// The pods of a file that another run wrote; none where it cannot be read.
+pub fn pods_of(text: &str) -> BTreeMap<String, PodRates> {
+    gojson::from_str(text).unwrap_or_default()
 }
 
 /// Both limits, or neither.
