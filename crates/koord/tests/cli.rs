@@ -111,13 +111,21 @@ fn the_device_daemon_describes_devices_and_takes_the_file_back() {
     assert!(daemon.wait().unwrap().success());
     assert_eq!(std::fs::read_dir(path("infos")).unwrap().count(), 0);
     // Once, and a tool that fails: what could not be described is told by the exit code.
+    let once = || {
+        Command::new(env!("CARGO_BIN_EXE_koord"))
+            .args(["device-daemon", "--oneshot", "--host-root-dir=/"])
+            .args([format!("--sys-root-dir={}", path("sys")), format!("--prints-output-file={output}")])
+            .env("PATH", format!("{}:{}", path("bin"), std::env::var("PATH").unwrap()))
+            .output()
+            .unwrap()
+    };
+    assert!(once().status.success());
+    let found = described("P900");
     shell("rm bin/xpu_smi");
-    let once = ["device-daemon", "--oneshot", "--host-root-dir=/"].map(str::to_owned);
-    let places = [format!("--sys-root-dir={}", path("sys")), format!("--prints-output-file={output}")];
-    let words: Vec<&str> = once.iter().chain(&places).map(String::as_str).collect();
-    let once = koord(&words);
-    assert_eq!(once.status.code(), Some(1));
-    assert!(text(&once.stderr).contains("xpu_smi"), "{}", text(&once.stderr));
+    let failed = once();
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(text(&failed.stderr).contains("xpu_smi"), "{}", text(&failed.stderr));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), found, "what was described before stays");
     let wrong = koord(&["device-daemon", "--sleep-interval=0s"]);
     assert_eq!(wrong.status.code(), Some(1));
     assert!(text(&wrong.stderr).contains("sleep-interval"), "{}", text(&wrong.stderr));

@@ -20,11 +20,11 @@ use koord_kit::shutdown::Shutdown;
 use koord_linux::pci::{self, Identity};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::devices::xpu::Xpu;
+use crate::devices::xpu::{self, Xpu};
 use crate::programs::Host;
 use crate::run::{complain, say};
 use options::{Options, OptionsError, Request};
-use vendor::{Machine, VENDORS};
+use vendor::{Machine, VENDORS, Vendor};
 
 /// How long a tool may take: some ask each card in turn.
 const TOOL_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ async fn serve(
 ) -> Result<ExitCode, MainError> {
     let asked = Shutdown::on_signals().map_err(MainError::Runtime)?.token();
     let mut reload = signal(SignalKind::hangup()).map_err(MainError::Runtime)?;
-    let mut known = Known::default();
+    let mut known = remembered(&options);
     loop {
         options.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let look = {
@@ -119,6 +119,20 @@ async fn serve(
 
 /// What was last heard of each vendor.
 type Known = BTreeMap<&'static str, Vec<Xpu>>;
+
+/// What the file says that an earlier run left: true until the tools answer again. Without this a first look that fails,
+/// as while a driver loads, would take everything back.
+fn remembered(options: &Options) -> Known {
+    let Some(path) = &options.output else { return Known::new() };
+    let all = xpu::read_file(path).unwrap_or_else(|error| {
+        if !error.is_missing() {
+            tracing::warn!(error = chain(&error), "what was described before is not known");
+        }
+        Vec::new()
+    });
+    let own = |vendor: &Vendor| all.iter().filter(|xpu| xpu.vendor == vendor.name).cloned().collect();
+    VENDORS.iter().map(|vendor| (vendor.name, own(vendor))).collect()
+}
 
 /// Asks every vendor whose devices are there, and says whether all answered. Of one that does not, what is known stays:
 /// its devices are there, though its tool is not. (Differs: upstream ends, and takes everything back.)
@@ -206,6 +220,39 @@ mod tests {
         }
     }
 
+    /// A card of Kunlun; its tool is not installed.
+    fn put_card(dir: &Path) {
+        let card = dir.join("sys/bus/pci/devices/0000:c1:00.0");
+        fs::create_dir_all(&card).unwrap();
+        fs::write(card.join("vendor"), "0x1d22\n").unwrap();
+        fs::write(card.join("device"), "0x3684\n").unwrap();
+    }
+
+    #[test]
+    fn what_an_earlier_run_described_stays_until_its_tool_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        put_card(dir.path());
+        let infos = dir.path().join("infos");
+        fs::create_dir_all(&infos).unwrap();
+        let xpu = |vendor: &str| Xpu { vendor: vendor.into(), uuid: "0".into(), ..Xpu::default() };
+        let both = serde_json::to_string(&[xpu("kunlun"), xpu("metax")]).unwrap();
+        for (name, text, want) in [
+            ("good", both.as_str(), vec![xpu("kunlun")]),
+            ("half written", "[{", vec![]),
+            ("empty", "", vec![]),
+            ("null", "null", vec![]),
+        ] {
+            fs::write(infos.join("ic-device"), text).unwrap();
+            let mut known = remembered(&options);
+            assert!(!look(&options, &mut known), "{name}");
+            describe(&options, &known).unwrap();
+            assert_eq!(read_dir(&infos).unwrap(), want, "{name}");
+        }
+        fs::remove_dir_all(&infos).unwrap();
+        assert!(remembered(&options).values().all(Vec::is_empty), "no file");
+    }
+
     #[test]
     fn a_vendor_that_does_not_answer_keeps_its_devices() {
         let dir = tempfile::tempdir().unwrap();
@@ -216,10 +263,7 @@ mod tests {
         describe(&options, &known).unwrap();
         assert_eq!(read_dir(&dir.path().join("infos")).unwrap(), []);
         // A card whose tool is not installed: what was known of it stays.
-        let card = dir.path().join("sys/bus/pci/devices/0000:c1:00.0");
-        fs::create_dir_all(&card).unwrap();
-        fs::write(card.join("vendor"), "0x1d22\n").unwrap();
-        fs::write(card.join("device"), "0x3684\n").unwrap();
+        put_card(dir.path());
         let xpu = Xpu { vendor: "kunlun".into(), uuid: "xpu-0".into(), ..Xpu::default() };
         known.insert("kunlun", vec![xpu.clone()]);
         known.insert("huawei", vec![Xpu::default()]);
