@@ -24,7 +24,7 @@ use crate::devices::xpu::{self, Xpu};
 use crate::programs::Host;
 use crate::run::{complain, say};
 use options::{Options, OptionsError, Request};
-use vendor::{Machine, VENDORS, Vendor};
+use vendor::{Card, Machine, VENDORS, Vendor};
 
 /// How long a tool may take: some ask each card in turn.
 const TOOL_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -134,8 +134,8 @@ fn remembered(options: &Options) -> Known {
     VENDORS.iter().map(|vendor| (vendor.name, own(vendor))).collect()
 }
 
-/// Asks every vendor whose devices are there, and says whether all answered. Of one that does not, what is known stays:
-/// its devices are there, though its tool is not. (Differs: upstream ends, and takes everything back.)
+/// Asks every vendor whose devices are there, and says whether all answered, each of their cards too. Of one that does not,
+/// what is known stays: its devices are there, though its tool is not. (Differs: upstream ends, and takes everything back.)
 fn look(options: &Options, known: &mut Known) -> bool {
     let through =
         options.host_root.as_ref().map(|root| vec!["chroot".to_owned(), root.display().to_string()]);
@@ -151,8 +151,11 @@ fn look_at(machine: &Machine<'_>, devices: &[Identity], known: &mut Known) -> bo
             known.remove(vendor.name);
             continue;
         }
-        match vendor.devices(machine) {
-            Ok(devices) => {
+        match vendor.cards(machine) {
+            Ok(cards) => {
+                is_whole &= cards.iter().all(|card| card.told.is_ok());
+                let before = known.remove(vendor.name).unwrap_or_default();
+                let devices = described(vendor.name, cards, before);
                 tracing::info!(vendor = vendor.name, devices = devices.len(), "devices found");
                 known.insert(vendor.name, devices);
             }
@@ -163,6 +166,21 @@ fn look_at(machine: &Machine<'_>, devices: &[Identity], known: &mut Known) -> bo
         }
     }
     is_whole
+}
+
+/// A vendor's cards. One that failed stays as it was; one that nobody ever described is left out, for the others work.
+fn described(vendor: &str, cards: Vec<Card>, mut before: Vec<Xpu>) -> Vec<Xpu> {
+    let describe = |card: Card| {
+        let error = match card.told {
+            Ok(device) => return Some(device),
+            Err(error) => error,
+        };
+        let minor = card.minor;
+        tracing::warn!(vendor, minor, error = chain(&error), "a device cannot be described");
+        let at = before.iter().position(|device| device.minor == minor)?;
+        Some(before.swap_remove(at))
+    };
+    cards.into_iter().filter_map(describe).collect()
 }
 
 /// Writes the file that koordlet reads, whole or not at all, unless it says so already.
@@ -206,6 +224,7 @@ fn leave(options: &Options) -> Result<ExitCode, MainError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device_daemon::vendor::tests::Fake;
     use crate::devices::xpu::read_dir;
 
     fn options(dir: &Path) -> Options {
@@ -251,6 +270,40 @@ mod tests {
         }
         fs::remove_dir_all(&infos).unwrap();
         assert!(remembered(&options).values().all(Vec::is_empty), "no file");
+    }
+
+    /// Three cards of Kunlun; the second answers as told, and what is asked of each is counted.
+    #[test]
+    fn a_card_that_does_not_answer_keeps_its_description() {
+        const ALL: &str =
+            "0000:c1:00.0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 32768 19 20 P900 22\nb\nc\n";
+        let devices = [Identity { vendor: 0x1d22, product: 0x3684 }];
+        let known = |model: &str, minor: &str| Xpu {
+            vendor: "kunlun".into(),
+            model: model.into(),
+            minor: minor.into(),
+            ..Xpu::default()
+        };
+        for (name, second, before, want, asked) in [
+            ("good", ALL, vec!["0", "1", "2"], vec!["P900 0", "P900 1", "P900 2"], 4),
+            ("refused", "refused: busy", vec!["0", "1", "2", "3"], vec!["P900 0", "P800 1", "P900 2"], 4),
+            ("never described", "refused: busy", vec![], vec!["P900 0", "P900 2"], 4),
+            ("hangs", "hangs", vec!["2", "1"], vec!["P900 0", "P800 1", "P800 2"], 3),
+        ] {
+            let fake = Fake::new(&[
+                ("xpu_smi -m", ALL),
+                ("xpu_smi -m -d /dev/xpu0", ALL),
+                ("xpu_smi -m -d /dev/xpu1", second),
+                ("xpu_smi -m -d /dev/xpu2", ALL),
+            ]);
+            let before = before.into_iter().map(|minor| known("P800", minor)).collect();
+            let mut known = Known::from([("kunlun", before)]);
+            assert_eq!(look_at(&fake.machine(), &devices, &mut known), second == ALL, "{name}");
+            let found: Vec<String> =
+                known["kunlun"].iter().map(|xpu| format!("{} {}", xpu.model, xpu.minor)).collect();
+            assert_eq!(found, want, "{name}");
+            assert_eq!(fake.asked.lock().unwrap().len(), asked, "{name}");
+        }
     }
 
     #[test]

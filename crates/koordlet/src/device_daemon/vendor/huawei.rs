@@ -1,10 +1,11 @@
 //! NPUs of Huawei, by `npu-smi`.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use koord_api::keys::resource::{GPU_MEMORY, HUAWEI_NPU_CORE, HUAWEI_NPU_CPU, HUAWEI_NPU_DVPP};
 
-use super::{Answer, AskError, Machine, each, last_word};
+use super::{Answer, AskError, Card, Machine, each, last_word};
 use crate::devices::xpu::{Status, Xpu};
 use crate::programs::Fault;
 
@@ -13,8 +14,8 @@ const SMALL: &str = "Ascend-310P3";
 const SMALL_MEMORY_MIB: u64 = 21_527;
 const SMALL_CORES: u64 = 8;
 
-pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
-    let cards = cards(&machine.ask(&["npu-smi", "info", "-l"])?);
+pub(super) fn cards(machine: &Machine<'_>) -> Result<Vec<Card>, AskError> {
+    let cards = ids(&machine.ask(&["npu-smi", "info", "-l"])?);
     let Some(first) = cards.first() else { return Ok(Vec::new()) };
     let model = model(&machine.ask(&["npu-smi", "info", "-m"])?)?;
     let resources = [
@@ -28,39 +29,23 @@ pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
         let (cards, minors) = (cards.len(), minors.len());
         tracing::warn!(cards, minors, "cards without a device file are left out");
     }
-    Ok(each(
-        cards.iter().zip(minors).map(|(card, minor)| Card { card, minor }),
-        "huawei",
-        |Card { card, minor }| {
-            let board = machine.ask(&["npu-smi", "info", "-t", "board", "-i", card])?;
-            Ok(Xpu {
-                vendor: "huawei".to_owned(),
-                model: model.clone(),
-                uuid: format!("npu-{card}-{minor}"),
-                minor: minor.to_string(),
-                resources: resources
-                    .iter()
-                    .map(|(name, value)| ((*name).to_owned(), value.clone()))
-                    .collect(),
-                topology: Some(machine.topology(board.value("PCIe Bus Info")?)),
-                status: Some(health(card, &board)),
-            })
-        },
-    ))
+    let cards: BTreeMap<u32, String> = minors.into_iter().zip(cards).collect();
+    Ok(each(cards.keys(), |minor| {
+        let card = &cards[minor];
+        let board = machine.ask(&["npu-smi", "info", "-t", "board", "-i", card])?;
+        Ok(Xpu {
+            vendor: "huawei".to_owned(),
+            model: model.clone(),
+            uuid: format!("npu-{card}-{minor}"),
+            minor: minor.to_string(),
+            resources: resources.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            topology: Some(machine.topology(board.value("PCIe Bus Info")?)),
+            status: Some(health(card, &board)),
+        })
+    }))
 }
 
-struct Card<'c> {
-    card: &'c str,
-    minor: u32,
-}
-
-impl std::fmt::Display for Card<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "card {}, /dev/davinci{}", self.card, self.minor)
-    }
-}
-
-fn cards(list: &Answer) -> Vec<String> {
+fn ids(list: &Answer) -> Vec<String> {
     list.lines_with("NPU ID").filter_map(last_word).map(str::to_owned).collect()
 }
 
