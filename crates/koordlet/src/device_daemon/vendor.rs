@@ -77,6 +77,10 @@ pub(super) enum AskError {
     Answer { command: String, wanted: &'static str, said: String },
     #[error("not asked any more, since the tool hangs")]
     NotAsked,
+    #[error(
+        "npu-smi tells of {cards} cards, but {dir} holds {files} files davinciN; whose is whose is known only when each card has one"
+    )]
+    Files { cards: usize, files: usize, dir: String },
     #[error("cannot list {dir}")]
     Dev { dir: String, source: std::io::Error },
 }

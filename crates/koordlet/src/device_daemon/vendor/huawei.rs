@@ -1,6 +1,6 @@
 //! NPUs of Huawei, by `npu-smi`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use koord_api::keys::resource::{GPU_MEMORY, HUAWEI_NPU_CORE, HUAWEI_NPU_CPU, HUAWEI_NPU_DVPP};
@@ -25,9 +25,11 @@ pub(super) fn cards(machine: &Machine<'_>) -> Result<Vec<Card>, AskError> {
         (HUAWEI_NPU_DVPP, "100".to_owned()),
     ];
     let minors = minors(machine)?;
-    if minors.len() < cards.len() {
-        let (cards, minors) = (cards.len(), minors.len());
-        tracing::warn!(cards, minors, "cards without a device file are left out");
+    // The tool does not tell whose file is whose, so they are paired in order. With one missing, as when a card is broken, all
+    // later cards would get the file of another.
+    if minors.len() != cards.len() {
+        let dir = machine.dev.display().to_string();
+        return Err(AskError::Files { cards: cards.len(), files: minors.len(), dir });
     }
     let cards: BTreeMap<u32, String> = minors.into_iter().zip(cards).collect();
     Ok(each(cards.keys(), |minor| {
@@ -91,15 +93,12 @@ fn cpus(machine: &Machine<'_>, model: &str, card: &str) -> Result<u64, AskError>
 }
 
 /// Numbers of the device files, in order. Differs: upstream sorts them as texts, so that 10 comes before 2.
-fn minors(machine: &Machine<'_>) -> Result<Vec<u32>, AskError> {
+fn minors(machine: &Machine<'_>) -> Result<BTreeSet<u32>, AskError> {
     let dir = machine.dev;
     let entries =
         fs::read_dir(dir).map_err(|source| AskError::Dev { dir: dir.display().to_string(), source })?;
     let number = |name: &str| name.strip_prefix("davinci")?.parse::<u32>().ok();
-    let mut minors: Vec<u32> =
-        entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?)).collect();
-    minors.sort_unstable();
-    Ok(minors)
+    Ok(entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?)).collect())
 }
 
 fn health(card: &str, board: &Answer) -> Status {

@@ -160,6 +160,30 @@ fn npus() {
     assert_eq!(resources(&found[0])[3], "koordinator.sh/gpu-memory=21527Mi");
 }
 
+/// Cards are paired with device files in order, so a gap would shift all that come after it.
+#[test]
+fn npus_are_refused_when_files_do_not_match_cards() {
+    for (files, want) in [
+        (vec![], "tells of 2 cards"),
+        (vec!["davinci1", "davinci_manager"], "dev holds 1 files davinciN"),
+        (vec!["davinci0", "davinci1", "davinci2"], "dev holds 3 files davinciN"),
+    ] {
+        let fake = Fake::new(&[
+            ("npu-smi info -l", NPU_LIST),
+            ("npu-smi info -m", NPU_MAP),
+            ("npu-smi -t memory -i 0", NPU_MEMORY),
+            ("npu-smi info -t common -i 0", "\tAicore Count       : 20\n"),
+            ("npu-smi info -t board -i 0", NPU_BOARD),
+            ("npu-smi info -t board -i 3", NPU_BOARD),
+        ]);
+        for name in &files {
+            fake.put_device(name);
+        }
+        let error = fake.devices("huawei").unwrap_err().to_string();
+        assert!(error.contains(want), "{files:?}: {error}");
+    }
+}
+
 #[test]
 fn an_answer_that_lacks_something_is_shown() {
     let fake = Fake::new(&[("npu-smi info -l", NPU_LIST), ("npu-smi info -m", "driver not loaded\n")]);
