@@ -81,10 +81,12 @@ fn the_device_daemon_describes_devices_and_takes_the_file_back() {
         ));
     };
     tool("P800");
+    shell("echo 'version: v1' > kdd.yaml");
     let output = path("infos/ic-device");
     let mut daemon = Command::new(env!("CARGO_BIN_EXE_koord"))
         .args(["device-daemon", "--host-root-dir=/"])
         .args([format!("--sys-root-dir={}", path("sys")), format!("--prints-output-file={output}")])
+        .arg(format!("--config-file={}", path("kdd.yaml")))
         .env("PATH", format!("{}:{}", path("bin"), std::env::var("PATH").unwrap()))
         .stderr(std::process::Stdio::null())
         .spawn()
@@ -104,6 +106,8 @@ fn the_device_daemon_describes_devices_and_takes_the_file_back() {
         found.contains("\"koordinator.sh/gpu-memory\": \"32768Mi\"") && found.contains("\"nodeID\": \"1\""),
         "{found}"
     );
+    // A faulty configuration file changes nothing.
+    shell("echo 'version: v2' > kdd.yaml");
     tool("P900");
     shell(&format!("kill -HUP {}", daemon.id()));
     described("P900");

@@ -58,8 +58,6 @@ enum MainError {
     Runtime(#[source] io::Error),
     #[error("cannot write {path}")]
     Write { path: PathBuf, source: io::Error },
-    #[error("the new configuration cannot be used")]
-    Options(#[source] OptionsError),
 }
 
 fn run(options: Options, read: impl Fn() -> Result<Request, OptionsError>) -> Result<ExitCode, MainError> {
@@ -106,13 +104,24 @@ async fn serve(
             () = asked.cancelled() => return leave(&options),
             _ = reload.recv() => {
                 tracing::info!("the configuration is read again");
-                if let Request::Run(next) = read().map_err(MainError::Options)? {
-                    if next.output != options.output {
-                        leave(&options)?;
-                    }
-                    options = *next;
+                let next = renewed(&options, read());
+                if next.output != options.output {
+                    leave(&options)?;
                 }
+                options = next;
             }
+        }
+    }
+}
+
+/// The options after they were read again. Faulty ones change nothing (Differs: upstream ends, and takes everything back).
+fn renewed(options: &Options, read: Result<Request, OptionsError>) -> Options {
+    match read {
+        Ok(Request::Run(next)) => *next,
+        Ok(_) => options.clone(),
+        Err(error) => {
+            tracing::error!(error = chain(&error), "the new configuration cannot be used, the old one stays");
+            options.clone()
         }
     }
 }
@@ -270,6 +279,19 @@ mod tests {
         }
         fs::remove_dir_all(&infos).unwrap();
         assert!(remembered(&options).values().all(Vec::is_empty), "no file");
+    }
+
+    #[test]
+    fn a_faulty_configuration_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        let read = |word: &str| options::parse([word.to_owned()], |_| None);
+        let next = renewed(&options, read("--sleep-interval=1m"));
+        assert_eq!((next.interval, next.output.is_some()), (Duration::from_secs(60), true));
+        for word in ["--sleep-interval=0s", "--config-file=/no/such/file", "--help"] {
+            let next = renewed(&options, read(word));
+            assert_eq!((next.interval, next.output), (options.interval, options.output.clone()), "{word}");
+        }
     }
 
     /// Three cards of Kunlun; the second answers as told, and what is asked of each is counted.
