@@ -81,10 +81,12 @@ fn the_device_daemon_describes_devices_and_takes_the_file_back() {
         ));
     };
     tool("P800");
+    shell("echo 'version: v1' > kdd.yaml");
     let output = path("infos/ic-device");
     let mut daemon = Command::new(env!("CARGO_BIN_EXE_koord"))
         .args(["device-daemon", "--host-root-dir=/"])
         .args([format!("--sys-root-dir={}", path("sys")), format!("--prints-output-file={output}")])
+        .arg(format!("--config-file={}", path("kdd.yaml")))
         .env("PATH", format!("{}:{}", path("bin"), std::env::var("PATH").unwrap()))
         .stderr(std::process::Stdio::null())
         .spawn()
@@ -104,6 +106,8 @@ fn the_device_daemon_describes_devices_and_takes_the_file_back() {
         found.contains("\"koordinator.sh/gpu-memory\": \"32768Mi\"") && found.contains("\"nodeID\": \"1\""),
         "{found}"
     );
+    // A faulty configuration file changes nothing.
+    shell("echo 'version: v2' > kdd.yaml");
     tool("P900");
     shell(&format!("kill -HUP {}", daemon.id()));
     described("P900");
@@ -111,13 +115,21 @@ fn the_device_daemon_describes_devices_and_takes_the_file_back() {
     assert!(daemon.wait().unwrap().success());
     assert_eq!(std::fs::read_dir(path("infos")).unwrap().count(), 0);
     // Once, and a tool that fails: what could not be described is told by the exit code.
+    let once = || {
+        Command::new(env!("CARGO_BIN_EXE_koord"))
+            .args(["device-daemon", "--oneshot", "--host-root-dir=/"])
+            .args([format!("--sys-root-dir={}", path("sys")), format!("--prints-output-file={output}")])
+            .env("PATH", format!("{}:{}", path("bin"), std::env::var("PATH").unwrap()))
+            .output()
+            .unwrap()
+    };
+    assert!(once().status.success());
+    let found = described("P900");
     shell("rm bin/xpu_smi");
-    let once = ["device-daemon", "--oneshot", "--host-root-dir=/"].map(str::to_owned);
-    let places = [format!("--sys-root-dir={}", path("sys")), format!("--prints-output-file={output}")];
-    let words: Vec<&str> = once.iter().chain(&places).map(String::as_str).collect();
-    let once = koord(&words);
-    assert_eq!(once.status.code(), Some(1));
-    assert!(text(&once.stderr).contains("xpu_smi"), "{}", text(&once.stderr));
+    let failed = once();
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(text(&failed.stderr).contains("xpu_smi"), "{}", text(&failed.stderr));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), found, "what was described before stays");
     let wrong = koord(&["device-daemon", "--sleep-interval=0s"]);
     assert_eq!(wrong.status.code(), Some(1));
     assert!(text(&wrong.stderr).contains("sleep-interval"), "{}", text(&wrong.stderr));

@@ -20,11 +20,11 @@ use koord_kit::shutdown::Shutdown;
 use koord_linux::pci::{self, Identity};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::devices::xpu::Xpu;
+use crate::devices::xpu::{self, Xpu};
 use crate::programs::Host;
 use crate::run::{complain, say};
 use options::{Options, OptionsError, Request};
-use vendor::{Machine, VENDORS};
+use vendor::{Card, Machine, VENDORS, Vendor};
 
 /// How long a tool may take: some ask each card in turn.
 const TOOL_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -58,8 +58,6 @@ enum MainError {
     Runtime(#[source] io::Error),
     #[error("cannot write {path}")]
     Write { path: PathBuf, source: io::Error },
-    #[error("the new configuration cannot be used")]
-    Options(#[source] OptionsError),
 }
 
 fn run(options: Options, read: impl Fn() -> Result<Request, OptionsError>) -> Result<ExitCode, MainError> {
@@ -79,7 +77,7 @@ async fn serve(
 ) -> Result<ExitCode, MainError> {
     let asked = Shutdown::on_signals().map_err(MainError::Runtime)?.token();
     let mut reload = signal(SignalKind::hangup()).map_err(MainError::Runtime)?;
-    let mut known = Known::default();
+    let mut known = remembered(&options);
     loop {
         options.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let look = {
@@ -106,13 +104,24 @@ async fn serve(
             () = asked.cancelled() => return leave(&options),
             _ = reload.recv() => {
                 tracing::info!("the configuration is read again");
-                if let Request::Run(next) = read().map_err(MainError::Options)? {
-                    if next.output != options.output {
-                        leave(&options)?;
-                    }
-                    options = *next;
+                let next = renewed(&options, read());
+                if next.output != options.output {
+                    leave(&options)?;
                 }
+                options = next;
             }
+        }
+    }
+}
+
+/// The options after they were read again. Faulty ones change nothing (Differs: upstream ends, and takes everything back).
+fn renewed(options: &Options, read: Result<Request, OptionsError>) -> Options {
+    match read {
+        Ok(Request::Run(next)) => *next,
+        Ok(_) => options.clone(),
+        Err(error) => {
+            tracing::error!(error = chain(&error), "the new configuration cannot be used, the old one stays");
+            options.clone()
         }
     }
 }
@@ -120,8 +129,22 @@ async fn serve(
 /// What was last heard of each vendor.
 type Known = BTreeMap<&'static str, Vec<Xpu>>;
 
-/// Asks every vendor whose devices are there, and says whether all answered. Of one that does not, what is known stays:
-/// its devices are there, though its tool is not. (Differs: upstream ends, and takes everything back.)
+/// What the file says that an earlier run left: true until the tools answer again. Without this a first look that fails,
+/// as while a driver loads, would take everything back.
+fn remembered(options: &Options) -> Known {
+    let Some(path) = &options.output else { return Known::new() };
+    let all = xpu::read_file(path).unwrap_or_else(|error| {
+        if !error.is_missing() {
+            tracing::warn!(error = chain(&error), "what was described before is not known");
+        }
+        Vec::new()
+    });
+    let own = |vendor: &Vendor| all.iter().filter(|xpu| xpu.vendor == vendor.name).cloned().collect();
+    VENDORS.iter().map(|vendor| (vendor.name, own(vendor))).collect()
+}
+
+/// Asks every vendor whose devices are there, and says whether all answered, each of their cards too. Of one that does not,
+/// what is known stays: its devices are there, though its tool is not. (Differs: upstream ends, and takes everything back.)
 fn look(options: &Options, known: &mut Known) -> bool {
     let through =
         options.host_root.as_ref().map(|root| vec!["chroot".to_owned(), root.display().to_string()]);
@@ -137,8 +160,11 @@ fn look_at(machine: &Machine<'_>, devices: &[Identity], known: &mut Known) -> bo
             known.remove(vendor.name);
             continue;
         }
-        match vendor.devices(machine) {
-            Ok(devices) => {
+        match vendor.cards(machine) {
+            Ok(cards) => {
+                is_whole &= cards.iter().all(|card| card.told.is_ok());
+                let before = known.remove(vendor.name).unwrap_or_default();
+                let devices = described(vendor.name, cards, before);
                 tracing::info!(vendor = vendor.name, devices = devices.len(), "devices found");
                 known.insert(vendor.name, devices);
             }
@@ -149,6 +175,21 @@ fn look_at(machine: &Machine<'_>, devices: &[Identity], known: &mut Known) -> bo
         }
     }
     is_whole
+}
+
+/// A vendor's cards. One that failed stays as it was; one that nobody ever described is left out, for the others work.
+fn described(vendor: &str, cards: Vec<Card>, mut before: Vec<Xpu>) -> Vec<Xpu> {
+    let describe = |card: Card| {
+        let error = match card.told {
+            Ok(device) => return Some(device),
+            Err(error) => error,
+        };
+        let minor = card.minor;
+        tracing::warn!(vendor, minor, error = chain(&error), "a device cannot be described");
+        let at = before.iter().position(|device| device.minor == minor)?;
+        Some(before.swap_remove(at))
+    };
+    cards.into_iter().filter_map(describe).collect()
 }
 
 /// Writes the file that koordlet reads, whole or not at all, unless it says so already.
@@ -192,6 +233,7 @@ fn leave(options: &Options) -> Result<ExitCode, MainError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device_daemon::vendor::tests::Fake;
     use crate::devices::xpu::read_dir;
 
     fn options(dir: &Path) -> Options {
@@ -206,6 +248,86 @@ mod tests {
         }
     }
 
+    /// A card of Kunlun; its tool is not installed.
+    fn put_card(dir: &Path) {
+        let card = dir.join("sys/bus/pci/devices/0000:c1:00.0");
+        fs::create_dir_all(&card).unwrap();
+        fs::write(card.join("vendor"), "0x1d22\n").unwrap();
+        fs::write(card.join("device"), "0x3684\n").unwrap();
+    }
+
+    #[test]
+    fn what_an_earlier_run_described_stays_until_its_tool_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        put_card(dir.path());
+        let infos = dir.path().join("infos");
+        fs::create_dir_all(&infos).unwrap();
+        let xpu = |vendor: &str| Xpu { vendor: vendor.into(), uuid: "0".into(), ..Xpu::default() };
+        let both = serde_json::to_string(&[xpu("kunlun"), xpu("metax")]).unwrap();
+        for (name, text, want) in [
+            ("good", both.as_str(), vec![xpu("kunlun")]),
+            ("half written", "[{", vec![]),
+            ("empty", "", vec![]),
+            ("null", "null", vec![]),
+        ] {
+            fs::write(infos.join("ic-device"), text).unwrap();
+            let mut known = remembered(&options);
+            assert!(!look(&options, &mut known), "{name}");
+            describe(&options, &known).unwrap();
+            assert_eq!(read_dir(&infos).unwrap(), want, "{name}");
+        }
+        fs::remove_dir_all(&infos).unwrap();
+        assert!(remembered(&options).values().all(Vec::is_empty), "no file");
+    }
+
+    #[test]
+    fn a_faulty_configuration_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        let read = |word: &str| options::parse([word.to_owned()], |_| None);
+        let next = renewed(&options, read("--sleep-interval=1m"));
+        assert_eq!((next.interval, next.output.is_some()), (Duration::from_secs(60), true));
+        for word in ["--sleep-interval=0s", "--config-file=/no/such/file", "--help"] {
+            let next = renewed(&options, read(word));
+            assert_eq!((next.interval, next.output), (options.interval, options.output.clone()), "{word}");
+        }
+    }
+
+    /// Three cards of Kunlun; the second answers as told, and what is asked of each is counted.
+    #[test]
+    fn a_card_that_does_not_answer_keeps_its_description() {
+        const ALL: &str =
+            "0000:c1:00.0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 32768 19 20 P900 22\nb\nc\n";
+        let devices = [Identity { vendor: 0x1d22, product: 0x3684 }];
+        let known = |model: &str, minor: &str| Xpu {
+            vendor: "kunlun".into(),
+            model: model.into(),
+            minor: minor.into(),
+            ..Xpu::default()
+        };
+        for (name, second, before, want, asked) in [
+            ("good", ALL, vec!["0", "1", "2"], vec!["P900 0", "P900 1", "P900 2"], 4),
+            ("refused", "refused: busy", vec!["0", "1", "2", "3"], vec!["P900 0", "P800 1", "P900 2"], 4),
+            ("never described", "refused: busy", vec![], vec!["P900 0", "P900 2"], 4),
+            ("hangs", "hangs", vec!["2", "1"], vec!["P900 0", "P800 1", "P800 2"], 3),
+        ] {
+            let fake = Fake::new(&[
+                ("xpu_smi -m", ALL),
+                ("xpu_smi -m -d /dev/xpu0", ALL),
+                ("xpu_smi -m -d /dev/xpu1", second),
+                ("xpu_smi -m -d /dev/xpu2", ALL),
+            ]);
+            let before = before.into_iter().map(|minor| known("P800", minor)).collect();
+            let mut known = Known::from([("kunlun", before)]);
+            assert_eq!(look_at(&fake.machine(), &devices, &mut known), second == ALL, "{name}");
+            let found: Vec<String> =
+                known["kunlun"].iter().map(|xpu| format!("{} {}", xpu.model, xpu.minor)).collect();
+            assert_eq!(found, want, "{name}");
+            assert_eq!(fake.asked.lock().unwrap().len(), asked, "{name}");
+        }
+    }
+
     #[test]
     fn a_vendor_that_does_not_answer_keeps_its_devices() {
         let dir = tempfile::tempdir().unwrap();
@@ -216,10 +338,7 @@ mod tests {
         describe(&options, &known).unwrap();
         assert_eq!(read_dir(&dir.path().join("infos")).unwrap(), []);
         // A card whose tool is not installed: what was known of it stays.
-        let card = dir.path().join("sys/bus/pci/devices/0000:c1:00.0");
-        fs::create_dir_all(&card).unwrap();
-        fs::write(card.join("vendor"), "0x1d22\n").unwrap();
-        fs::write(card.join("device"), "0x3684\n").unwrap();
+        put_card(dir.path());
         let xpu = Xpu { vendor: "kunlun".into(), uuid: "xpu-0".into(), ..Xpu::default() };
         known.insert("kunlun", vec![xpu.clone()]);
         known.insert("huawei", vec![Xpu::default()]);

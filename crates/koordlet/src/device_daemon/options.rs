@@ -114,9 +114,13 @@ pub(super) fn parse(
 ) -> Result<Request, OptionsError> {
     let tables = [FLAGS, LOG_FLAGS];
     let mut all = Vec::new();
+    let is_said = |flag: &str, value: &str| !value.is_empty() || is_text(flag);
     // Words that come later count, so flags come last, and the variable that counts is the last of its kind.
-    for (flag, variable, value) in
-        VARIABLES.iter().rev().filter_map(|(flag, name)| Some((flag, name, variable(name)?)))
+    for (flag, variable, value) in VARIABLES
+        .iter()
+        .rev()
+        .filter_map(|(flag, name)| Some((*flag, *name, variable(name)?)))
+        .filter(|(flag, _, value)| is_said(flag, value))
     {
         let word = format!("--{flag}={value}");
         flags::parse(&tables, [word.clone()])
@@ -140,6 +144,11 @@ pub(super) fn parse(
         path => read(&Document::read(path).map_err(OptionsError::File)?).map_err(OptionsError::File)?,
     };
     options(&values, file).map(|options| Request::Run(Box::new(options)))
+}
+
+/// Whether nothing is a value, as it is for a path; of anything else an empty variable says nothing.
+fn is_text(flag: &str) -> bool {
+    FLAGS.iter().any(|known| known.name == flag && matches!(known.kind, Kind::Text))
 }
 
 fn read(document: &Document) -> Result<RawDaemon, ConfigErrors> {
@@ -213,6 +222,12 @@ mod tests {
         assert_eq!(read(&[], &two).unwrap().output, Some("/b".into()));
         assert_eq!(read(&["--prints-output-file="], &two).unwrap().output, None);
         assert_eq!(read(&["--host-root-dir=/", "--no-timestamp"], &[]).unwrap().host_root, None);
+        // Empty variables are as good as none, but an empty path is nowhere.
+        let empty = [("KDD_ONESHOT", ""), ("KDD_NO_TIMESTAMP", ""), ("KDD_SLEEP_INTERVAL", "")];
+        let all = read(&[], &[&empty[..], &[("CONFIG_FILE", path)]].concat()).unwrap();
+        assert_eq!((all.is_once, all.interval), (true, Duration::from_secs(30)), "the file's");
+        assert_eq!(read(&[], &empty).unwrap().interval, Duration::from_secs(900));
+        assert_eq!(read(&[], &[("KDD_PRINTS_OUTPUT_FILE", "")]).unwrap().output, None);
     }
 
     #[test]

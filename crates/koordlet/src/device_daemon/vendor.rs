@@ -9,8 +9,9 @@ mod kunlun;
 mod metax;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
+use std::fmt::Display;
 use std::path::Path;
 
 use koord_linux::pci::{self, Identity};
@@ -26,7 +27,7 @@ const SAID_MAX: usize = 200;
 pub(super) struct Vendor {
     pub(super) name: &'static str,
     is_made: fn(Identity) -> bool,
-    devices: fn(&Machine<'_>) -> Result<Vec<Xpu>, AskError>,
+    cards: fn(&Machine<'_>) -> Result<Vec<Card>, AskError>,
 }
 
 /// Every vendor whose accelerators can be described.
@@ -35,11 +36,11 @@ pub(super) const VENDORS: &[Vendor] = &[
     Vendor {
         name: "huawei",
         is_made: |id| id.vendor == 0x19e5 && ![0x1710, 0x1711].contains(&id.product),
-        devices: huawei::devices,
+        cards: huawei::cards,
     },
-    Vendor { name: "kunlun", is_made: |id| id.vendor == 0x1d22, devices: kunlun::devices },
-    Vendor { name: "cambricon", is_made: |id| id.vendor == 0xcabc, devices: cambricon::devices },
-    Vendor { name: "metax", is_made: |id| id.vendor == 0x9999, devices: metax::devices },
+    Vendor { name: "kunlun", is_made: |id| id.vendor == 0x1d22, cards: kunlun::cards },
+    Vendor { name: "cambricon", is_made: |id| id.vendor == 0xcabc, cards: cambricon::cards },
+    Vendor { name: "metax", is_made: |id| id.vendor == 0x9999, cards: metax::cards },
 ];
 
 impl Vendor {
@@ -47,10 +48,16 @@ impl Vendor {
         devices.iter().any(|id| (self.is_made)(*id))
     }
 
-    /// What there is of this vendor. One device whose tool fails is left out, with a word.
-    pub(super) fn devices(&self, machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
-        (self.devices)(machine)
+    /// What there is of this vendor; an error when its tool does not even tell how many there are, or what they share.
+    pub(super) fn cards(&self, machine: &Machine<'_>) -> Result<Vec<Card>, AskError> {
+        (self.cards)(machine)
     }
+}
+
+/// A card that is there, and what its own questions were answered.
+pub(super) struct Card {
+    pub(super) minor: String,
+    pub(super) told: Result<Xpu, AskError>,
 }
 
 /// The machine that is asked.
@@ -68,6 +75,12 @@ pub(super) enum AskError {
     Tool(#[from] Fault),
     #[error("`{command}` does not tell {wanted}; it said {said:?}")]
     Answer { command: String, wanted: &'static str, said: String },
+    #[error("not asked any more, since the tool hangs")]
+    NotAsked,
+    #[error(
+        "npu-smi tells of {cards} cards, but {dir} holds {files} files davinciN; whose is whose is known only when each card has one"
+    )]
+    Files { cards: usize, files: usize, dir: String },
     #[error("cannot list {dir}")]
     Dev { dir: String, source: std::io::Error },
 }
@@ -145,19 +158,17 @@ fn last_word(line: &str) -> Option<&str> {
     line.split_whitespace().next_back()
 }
 
-/// Describes devices one by one. One that fails is left out, for the others work.
-fn each<K: std::fmt::Display>(
-    ids: impl IntoIterator<Item = K>,
-    vendor: &str,
-    describe: impl Fn(&K) -> Result<Xpu, AskError>,
-) -> Vec<Xpu> {
-    let tell = |id: K| {
-        let device = describe(&id);
-        device
-            .inspect_err(|error| {
-                tracing::warn!(vendor, device = %id, error = error as &dyn std::error::Error, "a device is left out");
-            })
-            .ok()
+/// Describes cards one by one, by their numbers. One that fails leaves the others to be described, but once a tool hangs no
+/// more is asked of it, for each question would take its whole time.
+fn each<M: Display>(
+    minors: impl IntoIterator<Item = M>,
+    describe: impl Fn(&M) -> Result<Xpu, AskError>,
+) -> Vec<Card> {
+    let mut hangs = false;
+    let card = |minor: M| {
+        let told = if hangs { Err(AskError::NotAsked) } else { describe(&minor) };
+        hangs |= matches!(told, Err(AskError::Tool(Fault::Hung(_))));
+        Card { minor: minor.to_string(), told }
     };
-    ids.into_iter().filter_map(tell).collect()
+    minors.into_iter().map(card).collect()
 }

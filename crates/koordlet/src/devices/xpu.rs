@@ -75,7 +75,7 @@ pub enum XpuError {
 }
 
 impl XpuError {
-    /// Whether nobody made the directory: normal where all accelerators are known to the driver.
+    /// Whether nobody made the directory or file: normal where all accelerators are known to the driver.
     pub fn is_missing(&self) -> bool {
         matches!(self, XpuError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -83,8 +83,7 @@ impl XpuError {
 
 /// Everything that the files of a directory describe, in order of file name.
 pub fn read_dir(dir: &Path) -> Result<Vec<Xpu>, XpuError> {
-    let failed = |path: &Path, source| XpuError::Read { path: path.to_owned(), source };
-    let entries = fs::read_dir(dir).map_err(|source| failed(dir, source))?;
+    let entries = fs::read_dir(dir).map_err(|source| XpuError::Read { path: dir.to_owned(), source })?;
     // Differs: upstream reads half-written temporary files too, and then keeps what it had before.
     let is_settled = |name: &str| !name.starts_with('.') && !name.ends_with(".tmp");
     let mut paths: Vec<PathBuf> = entries
@@ -96,12 +95,17 @@ pub fn read_dir(dir: &Path) -> Result<Vec<Xpu>, XpuError> {
     paths.sort_unstable();
     let mut all = Vec::new();
     for path in paths {
-        let text = fs::read_to_string(&path).map_err(|source| failed(&path, source))?;
-        let described: Option<Vec<Xpu>> =
-            gojson::from_str(&text).map_err(|source| XpuError::Content { path, source })?;
-        all.extend(described.unwrap_or_default());
+        all.extend(read_file(&path)?);
     }
     Ok(all)
+}
+
+/// What one file describes.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<Xpu>, XpuError> {
+    let text = fs::read_to_string(path).map_err(|source| XpuError::Read { path: path.to_owned(), source })?;
+    let described: Option<Vec<Xpu>> =
+        gojson::from_str(&text).map_err(|source| XpuError::Content { path: path.to_owned(), source })?;
+    Ok(described.unwrap_or_default())
 }
 
 #[cfg(test)]

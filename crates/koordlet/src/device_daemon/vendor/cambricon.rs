@@ -2,10 +2,10 @@
 
 use koord_api::keys::resource::{GPU_CORE, GPU_MEMORY};
 
-use super::{Answer, AskError, Machine, each, last_word};
+use super::{Answer, AskError, Card, Machine, each, last_word};
 use crate::devices::xpu::{Status, Topology, Xpu};
 
-pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
+pub(super) fn cards(machine: &Machine<'_>) -> Result<Vec<Card>, AskError> {
     let list = machine.ask(&["cnmon", "-l"])?;
     let count = list.lines_with("UUID").count();
     if count == 0 {
@@ -14,7 +14,7 @@ pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
     let model = list.text.split_whitespace().find(|word| word.contains("MLU"));
     let model = model.ok_or_else(|| list.lacks("a model with MLU in its name"))?;
     let memory = memory(&machine.ask(&["cnmon", "info"])?)?;
-    Ok(each(0..count, "cambricon", |minor| {
+    Ok(each(0..count, |minor| {
         let own = machine.ask(&["cnmon", "info", "-c", &minor.to_string()])?;
         Ok(Xpu {
             vendor: "cambricon".to_owned(),

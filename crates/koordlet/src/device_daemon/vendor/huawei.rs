@@ -1,10 +1,11 @@
 //! NPUs of Huawei, by `npu-smi`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use koord_api::keys::resource::{GPU_MEMORY, HUAWEI_NPU_CORE, HUAWEI_NPU_CPU, HUAWEI_NPU_DVPP};
 
-use super::{Answer, AskError, Machine, each, last_word};
+use super::{Answer, AskError, Card, Machine, each, last_word};
 use crate::devices::xpu::{Status, Xpu};
 use crate::programs::Fault;
 
@@ -13,8 +14,8 @@ const SMALL: &str = "Ascend-310P3";
 const SMALL_MEMORY_MIB: u64 = 21_527;
 const SMALL_CORES: u64 = 8;
 
-pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
-    let cards = cards(&machine.ask(&["npu-smi", "info", "-l"])?);
+pub(super) fn cards(machine: &Machine<'_>) -> Result<Vec<Card>, AskError> {
+    let cards = ids(&machine.ask(&["npu-smi", "info", "-l"])?);
     let Some(first) = cards.first() else { return Ok(Vec::new()) };
     let model = model(&machine.ask(&["npu-smi", "info", "-m"])?)?;
     let resources = [
@@ -24,43 +25,29 @@ pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
         (HUAWEI_NPU_DVPP, "100".to_owned()),
     ];
     let minors = minors(machine)?;
-    if minors.len() < cards.len() {
-        let (cards, minors) = (cards.len(), minors.len());
-        tracing::warn!(cards, minors, "cards without a device file are left out");
+    // The tool does not tell whose file is whose, so they are paired in order. With one missing, as when a card is broken, all
+    // later cards would get the file of another.
+    if minors.len() != cards.len() {
+        let dir = machine.dev.display().to_string();
+        return Err(AskError::Files { cards: cards.len(), files: minors.len(), dir });
     }
-    Ok(each(
-        cards.iter().zip(minors).map(|(card, minor)| Card { card, minor }),
-        "huawei",
-        |Card { card, minor }| {
-            let board = machine.ask(&["npu-smi", "info", "-t", "board", "-i", card])?;
-            Ok(Xpu {
-                vendor: "huawei".to_owned(),
-                model: model.clone(),
-                uuid: format!("npu-{card}-{minor}"),
-                minor: minor.to_string(),
-                resources: resources
-                    .iter()
-                    .map(|(name, value)| ((*name).to_owned(), value.clone()))
-                    .collect(),
-                topology: Some(machine.topology(board.value("PCIe Bus Info")?)),
-                status: Some(health(card, &board)),
-            })
-        },
-    ))
+    let cards: BTreeMap<u32, String> = minors.into_iter().zip(cards).collect();
+    Ok(each(cards.keys(), |minor| {
+        let card = &cards[minor];
+        let board = machine.ask(&["npu-smi", "info", "-t", "board", "-i", card])?;
+        Ok(Xpu {
+            vendor: "huawei".to_owned(),
+            model: model.clone(),
+            uuid: format!("npu-{card}-{minor}"),
+            minor: minor.to_string(),
+            resources: resources.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            topology: Some(machine.topology(board.value("PCIe Bus Info")?)),
+            status: Some(health(card, &board)),
+        })
+    }))
 }
 
-struct Card<'c> {
-    card: &'c str,
-    minor: u32,
-}
-
-impl std::fmt::Display for Card<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "card {}, /dev/davinci{}", self.card, self.minor)
-    }
-}
-
-fn cards(list: &Answer) -> Vec<String> {
+fn ids(list: &Answer) -> Vec<String> {
     list.lines_with("NPU ID").filter_map(last_word).map(str::to_owned).collect()
 }
 
@@ -106,15 +93,12 @@ fn cpus(machine: &Machine<'_>, model: &str, card: &str) -> Result<u64, AskError>
 }
 
 /// Numbers of the device files, in order. Differs: upstream sorts them as texts, so that 10 comes before 2.
-fn minors(machine: &Machine<'_>) -> Result<Vec<u32>, AskError> {
+fn minors(machine: &Machine<'_>) -> Result<BTreeSet<u32>, AskError> {
     let dir = machine.dev;
     let entries =
         fs::read_dir(dir).map_err(|source| AskError::Dev { dir: dir.display().to_string(), source })?;
     let number = |name: &str| name.strip_prefix("davinci")?.parse::<u32>().ok();
-    let mut minors: Vec<u32> =
-        entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?)).collect();
-    minors.sort_unstable();
-    Ok(minors)
+    Ok(entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?)).collect())
 }
 
 fn health(card: &str, board: &Answer) -> Status {

@@ -2,7 +2,7 @@
 
 use koord_api::keys::resource::{GPU_CORE, GPU_MEMORY};
 
-use super::{Answer, AskError, Machine, each};
+use super::{Answer, AskError, Card, Machine, each};
 use crate::devices::xpu::{Status, Xpu};
 
 /// Places of the words in a line.
@@ -10,7 +10,7 @@ const BUS_ID: usize = 0;
 const MEMORY_MIB: usize = 18;
 const MODEL: usize = 21;
 
-pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
+pub(super) fn cards(machine: &Machine<'_>) -> Result<Vec<Card>, AskError> {
     let all = machine.ask(&["xpu_smi", "-m"])?;
     let count = all.lines().filter(|line| !line.is_empty()).count();
     if count == 0 {
@@ -18,7 +18,7 @@ pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
     }
     let model = word(&all, MODEL, "a model as word 22 of its first line")?;
     let memory = word(&all, MEMORY_MIB, "its memory as word 19 of its first line")?;
-    Ok(each(0..count, "kunlun", |minor| {
+    Ok(each(0..count, |minor| {
         let own = machine.ask(&["xpu_smi", "-m", "-d", &format!("/dev/xpu{minor}")])?;
         let bus_id = word(&own, BUS_ID, "a bus id as its first word")?;
         Ok(Xpu {

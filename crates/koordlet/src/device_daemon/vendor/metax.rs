@@ -2,13 +2,14 @@
 
 use koord_api::keys::resource::{GPU_CORE, GPU_MEMORY};
 
-use super::{Answer, AskError, Machine, each, last_word};
+use super::{Answer, AskError, Card, Machine, each, last_word};
 use crate::devices::xpu::{Status, Xpu};
+use crate::programs::Fault;
 
 /// Counters of errors that a card does not recover from.
 const BROKEN: &[&str] = &["SRAM Uncorrectable", "DRAM Uncorrectable", "Double Bit ECC"];
 
-pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
+pub(super) fn cards(machine: &Machine<'_>) -> Result<Vec<Card>, AskError> {
     let hardware = machine.ask(&["mx-smi", "--show-hwinfo"])?;
     let count = named(&hardware, "model name").count();
     if count == 0 {
@@ -21,7 +22,7 @@ pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
     let model = fourth("model name", "a Model Name")?;
     let memory = fourth("memory capacity", "a Memory Capacity")?.replace("GB", "Gi");
     let list = machine.ask(&["mx-smi", "--list"])?;
-    Ok(each(0..count, "metax", |minor| {
+    Ok(each(0..count, |minor| {
         let index = minor.to_string();
         let own = machine.ask(&["mx-smi", "--show-hwinfo", "-i", &index])?;
         let bus_id = physical(&own).find_map(|line| line.split_whitespace().nth(2));
@@ -34,7 +35,7 @@ pub(super) fn devices(machine: &Machine<'_>) -> Result<Vec<Xpu>, AskError> {
             resources: [(GPU_MEMORY.to_owned(), memory.clone()), (GPU_CORE.to_owned(), "100".to_owned())]
                 .into(),
             topology: Some(machine.topology(bus_id)),
-            status: Some(health(machine, &index)),
+            status: Some(health(machine, &index)?),
         })
     }))
 }
@@ -61,20 +62,26 @@ fn uuid(list: &Answer, index: &str) -> Result<String, AskError> {
     Ok(word.trim_matches(['(', ')']).to_owned())
 }
 
-/// A card whose counters cannot be read is taken for a good one. Differs: upstream looks at the last counter only.
-fn health(machine: &Machine<'_>, index: &str) -> Status {
-    let counters = machine.ask(&["mx-smi", "--count-ecc", "-i", index]).inspect_err(|error| {
-        tracing::warn!(
-            card = index,
-            error = error as &dyn std::error::Error,
-            "a card's errors are not known"
-        );
-    });
+/// Differs: upstream looks at the last counter only.
+fn health(machine: &Machine<'_>, index: &str) -> Result<Status, AskError> {
+    let counters = match machine.ask(&["mx-smi", "--count-ecc", "-i", index]) {
+        Ok(counters) => Some(counters),
+        Err(hung @ AskError::Tool(Fault::Hung(_))) => return Err(hung),
+        // Not every card counts its errors: one whose counters cannot be read is taken for a good one.
+        Err(error) => {
+            tracing::warn!(
+                card = index,
+                error = &error as &dyn std::error::Error,
+                "a card's errors are not known"
+            );
+            None
+        }
+    };
     let errors: u64 = counters.map_or(0, |counters| {
         let lines = counters.lines().filter(|line| BROKEN.iter().any(|name| line.contains(name)));
         lines.filter_map(last_word).filter_map(|word| word.parse::<u64>().ok()).sum()
     });
-    match errors {
+    Ok(match errors {
         0 => Status { healthy: true, ..Status::default() },
         _ => Status {
             healthy: false,
@@ -83,5 +90,5 @@ fn health(machine: &Machine<'_>, index: &str) -> Status {
                 "MX index {index} has {errors} SRAM/DRAM Uncorrectable or Double Bit ECC errors"
             ),
         },
-    }
+    })
 }

@@ -3,21 +3,29 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::Mutex;
 
 use super::*;
 use crate::devices::xpu::Status;
 
 /// A machine whose tools answer from a table; what is not in it is refused.
-struct Fake {
-    dir: tempfile::TempDir,
-    answers: BTreeMap<&'static str, &'static str>,
+pub(in super::super) struct Fake {
+    _dir: tempfile::TempDir,
+    root: Root,
+    dev: PathBuf,
+    pub(in super::super) answers: BTreeMap<&'static str, &'static str>,
+    /// What was asked.
+    pub(in super::super) asked: Mutex<Vec<String>>,
 }
 
 impl Programs for Fake {
     fn run(&self, words: &[&str]) -> Result<String, Fault> {
         let command = words.join(" ");
+        self.asked.lock().unwrap().push(command.clone());
         match self.answers.get(command.as_str()) {
             Some(said) if said.starts_with("refused: ") => Err(Fault::Refused(command, (*said).to_owned())),
+            Some(&"hangs") => Err(Fault::Hung(command)),
             Some(said) => Ok((*said).to_owned()),
             None => Err(Fault::Refused(command, "not found".to_owned())),
         }
@@ -25,27 +33,36 @@ impl Programs for Fake {
 }
 
 impl Fake {
-    fn new(answers: &[(&'static str, &'static str)]) -> Fake {
-        let fake = Fake { dir: tempfile::tempdir().unwrap(), answers: answers.iter().copied().collect() };
+    pub(in super::super) fn new(answers: &[(&'static str, &'static str)]) -> Fake {
+        let dir = tempfile::tempdir().unwrap();
         // A device that sits on NUMA node 1, and a register that knows no other.
-        let root = Root::host(fake.dir.path());
+        let root = Root::host(dir.path());
         let target = root.sys.join("devices/pci0000:c0/0000:c1:00.0");
         fs::create_dir_all(&target).unwrap();
         fs::write(target.join("numa_node"), "1\n").unwrap();
         fs::create_dir_all(root.sys.join("bus/pci/devices")).unwrap();
         symlink(&target, root.sys.join("bus/pci/devices/0000:c1:00.0")).unwrap();
-        fs::create_dir_all(fake.dir.path().join("dev")).unwrap();
-        fake
+        let dev = dir.path().join("dev");
+        fs::create_dir_all(&dev).unwrap();
+        let answers = answers.iter().copied().collect();
+        Fake { _dir: dir, root, dev, answers, asked: Mutex::default() }
     }
 
+    pub(in super::super) fn machine(&self) -> Machine<'_> {
+        Machine { tools: self, root: &self.root, dev: &self.dev }
+    }
+
+    fn cards(&self, name: &str) -> Result<Vec<Card>, AskError> {
+        VENDORS.iter().find(|vendor| vendor.name == name).unwrap().cards(&self.machine())
+    }
+
+    /// The cards that were described.
     fn devices(&self, name: &str) -> Result<Vec<Xpu>, AskError> {
-        let (root, dev) = (Root::host(self.dir.path()), self.dir.path().join("dev"));
-        let machine = Machine { tools: self, root: &root, dev: &dev };
-        VENDORS.iter().find(|vendor| vendor.name == name).unwrap().devices(&machine)
+        Ok(self.cards(name)?.into_iter().filter_map(|card| card.told.ok()).collect())
     }
 
     fn put_device(&self, name: &str) {
-        fs::write(self.dir.path().join("dev").join(name), "").unwrap();
+        fs::write(self.dev.join(name), "").unwrap();
     }
 }
 
@@ -114,9 +131,11 @@ fn npus() {
     assert_eq!((broken.healthy, broken.error_code.as_str()), (false, "chip error"));
     assert_eq!(broken.error_message, "NPU index 3 has 2 chip faults");
     assert_eq!(found[1].topology.clone().unwrap().node_id, "0", "the register does not know it");
-    // One whose board does not answer is left out.
+    // One whose board does not answer.
     fake.answers.remove("npu-smi info -t board -i 0");
-    assert_eq!(fake.devices("huawei").unwrap().len(), 1);
+    let cards = fake.cards("huawei").unwrap();
+    assert_eq!((cards[0].minor.as_str(), cards[1].minor.as_str()), ("2", "10"));
+    assert!(cards[0].told.is_err() && cards[1].told.is_ok());
     // Tools that want one word more, and models that tell their AI CPUs.
     fake.answers.insert("npu-smi -t memory -i 0", "refused: Command or option is not found");
     fake.answers.insert("npu-smi info -t memory -i 0", NPU_MEMORY);
@@ -139,6 +158,30 @@ fn npus() {
     let found = fake.devices("huawei").unwrap();
     assert_eq!(resources(&found[0])[0], "huawei.com/npu-core=8");
     assert_eq!(resources(&found[0])[3], "koordinator.sh/gpu-memory=21527Mi");
+}
+
+/// Cards are paired with device files in order, so a gap would shift all that come after it.
+#[test]
+fn npus_are_refused_when_files_do_not_match_cards() {
+    for (files, want) in [
+        (vec![], "tells of 2 cards"),
+        (vec!["davinci1", "davinci_manager"], "dev holds 1 files davinciN"),
+        (vec!["davinci0", "davinci1", "davinci2"], "dev holds 3 files davinciN"),
+    ] {
+        let fake = Fake::new(&[
+            ("npu-smi info -l", NPU_LIST),
+            ("npu-smi info -m", NPU_MAP),
+            ("npu-smi -t memory -i 0", NPU_MEMORY),
+            ("npu-smi info -t common -i 0", "\tAicore Count       : 20\n"),
+            ("npu-smi info -t board -i 0", NPU_BOARD),
+            ("npu-smi info -t board -i 3", NPU_BOARD),
+        ]);
+        for name in &files {
+            fake.put_device(name);
+        }
+        let error = fake.devices("huawei").unwrap_err().to_string();
+        assert!(error.contains(want), "{files:?}: {error}");
+    }
 }
 
 #[test]
@@ -198,7 +241,7 @@ fn mlus() {
 fn gpus_of_metax() {
     let hardware = "GPU#0 MXC500 0000:c1:00.0\n  Model Name : MXC500\n  Memory Capacity : 64GB\nGPU#1 MXC500 0000:c2:00.0\n  Model Name : MXC500\n  Memory Capacity : 64GB\n";
     let list = "GPU#10 MXC500 0000:ff:00.0 x UUID: (GPU-ten)\nSGPU#0 a b c d (GPU-part)\nGPU#0 MXC500 0000:c1:00.0 x UUID: (GPU-zero)\nGPU#1 MXC500 0000:c2:00.0 x UUID: (GPU-one)\n";
-    let fake = Fake::new(&[
+    let mut fake = Fake::new(&[
         ("mx-smi --show-hwinfo", hardware),
         ("mx-smi --list", list),
         ("mx-smi --show-hwinfo -i 0", "SGPU#0 a b\nGPU#0 MXC500 0000:c1:00.0\n"),
@@ -214,4 +257,11 @@ fn gpus_of_metax() {
     assert!(broken.error_message.starts_with("MX index 0 has 1 "), "{}", broken.error_message);
     assert_eq!(found[1].status, good(), "counters that cannot be read");
     assert_eq!(found[1].topology.clone().unwrap().bus_id, "0000:c2:00.0");
+    fake.answers.insert("mx-smi --count-ecc -i 0", "hangs");
+    let errors: Vec<String> =
+        fake.cards("metax").unwrap().into_iter().map(|card| card.told.unwrap_err().to_string()).collect();
+    assert_eq!(
+        errors,
+        ["mx-smi --count-ecc -i 0: did not end in time", "not asked any more, since the tool hangs"]
+    );
 }
