@@ -24,7 +24,8 @@ fn all_passed(scenes: &[&str], status: i32, output: &str) {
         let line = format!("scene {scene}: passed");
         assert!(output.contains(&line), "{line}\n{output}");
     }
-    output.lines().filter(|line| line.starts_with("scene ")).for_each(|line| eprintln!("{line}"));
+    let is_told = |line: &&str| line.starts_with("scene ") || line.starts_with("SKIPPED");
+    output.lines().filter(is_told).for_each(|line| eprintln!("{line}"));
 }
 
 /// Plays scenes in a machine of their own; those of `KOORD_SCENES` alone, for whoever works on one of them.
