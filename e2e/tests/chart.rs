@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use koord_linux::root::Root;
 use koord_testkit::ControlPlane;
+use koordlet::flags::{self, Request};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "koordinator-system";
@@ -124,6 +126,42 @@ fn installed(release: &Release) {
     let account = format!("system:serviceaccount:{NAMESPACE}:koord-manager");
     let words = ["auth", "can-i", "patch", "nodes/status", "--as", &account];
     assert_eq!(release.cluster.kubectl_ok(words).unwrap().trim(), "yes");
+    agents(release);
+}
+
+/// koordlet finds in its container what it looks for there, and can write where it does.
+fn agents(release: &Release) {
+    let koordlet = release.get("daemonset/koordlet");
+    let pod = &koordlet["spec"]["template"]["spec"];
+    assert_eq!((&pod["hostPID"], &pod["hostNetwork"]), (&json!(true), &json!(true)));
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"], "koord-sh/koordlet:v0.1.0");
+    assert_eq!(container["securityContext"]["privileged"], true);
+    assert_eq!(container["resources"]["limits"], json!({"cpu": "200m", "memory": "256Mi"}));
+    let words: Vec<&str> =
+        container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
+    let Ok(Request::Run(options)) = flags::parse(words, variable) else { panic!("{container}") };
+    assert_eq!(options.warnings, Vec::<String>::new());
+    assert!(options.gates.is_on("CgroupReconcile") && options.gates.is_on("BEMemoryEvict"));
+
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    let mount = |dir: &Path| {
+        let is_it = |mount: &&Value| Path::new(mount["mountPath"].as_str().unwrap()) == dir;
+        mounts.iter().find(is_it).unwrap_or_else(|| panic!("{} is mounted", dir.display()))
+    };
+    let Root { cgroup, proc, sys, sys_fs, var_run, run, kubelet, state } = options.root;
+    assert_eq!(proc, Path::new("/proc"), "the host's, by hostPID");
+    for dir in [sys, var_run, run, kubelet] {
+        assert_eq!(mount(&dir)["readOnly"], true, "{}", dir.display());
+    }
+    let socket = options.hooks.server.socket.parent().unwrap();
+    let registry = &options.hooks.server.directory;
+    for dir in [&cgroup, &sys_fs, &state, socket, registry, Path::new("/metric-data/")] {
+        assert_eq!(mount(dir)["readOnly"], Value::Null, "{}", dir.display());
+    }
+    let daemon = release.get("daemonset/koord-device-daemon");
+    assert_eq!(daemon["spec"]["template"]["spec"]["automountServiceAccountToken"], false);
 }
 
 /// The API server looks only at the form of it, so its own serves.

@@ -427,5 +427,5 @@ fn lock(undo: &Mutex<Undo>) -> std::sync::MutexGuard<'_, Undo> {
 
 /// Where the memory of changes lies: it lives as long as the groups do, until the machine starts anew.
 pub fn undo_path(root: &Root) -> PathBuf {
-    root.var_run.join("koordlet").join("changes.jsonl")
+    root.state.join("changes.jsonl")
 }

@@ -2,7 +2,7 @@
 //!
 //! [`parse`] gives typed [`Options`]. A new flag is a row in a table and a field.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use koord_api::duration::GoDuration;
@@ -324,6 +324,10 @@ fn root(values: &Values, is_host_mode: bool) -> Root {
         var_run: dir("var-run-root-dir", mode.var_run),
         run: dir("run-root-dir", mode.run),
         kubelet: dir("var-lib-kubelet-dir", mode.kubelet),
+        state: match values.text("var-run-root-dir") {
+            "" => mode.state,
+            given => Path::new(given).join("koordlet"),
+        },
     }
 }
 

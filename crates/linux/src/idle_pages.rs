@@ -71,7 +71,7 @@ impl Kidled {
         let kidled = Kidled {
             scan_period: dir.join("scan_period_in_seconds"),
             use_hierarchy: dir.join("use_hierarchy"),
-            kept: root.var_run.join("koordlet").join("kidled-before"),
+            kept: root.state.join("kidled-before"),
         };
         (kidled.scan_period.exists() && kidled.use_hierarchy.exists()).then_some(kidled)
     }

@@ -12,6 +12,8 @@ pub struct Root {
     pub var_run: PathBuf,
     pub run: PathBuf,
     pub kubelet: PathBuf,
+    /// Ours: what must outlive this process, but not the machine's next start.
+    pub state: PathBuf,
 }
 
 impl Root {
@@ -26,6 +28,7 @@ impl Root {
             var_run: dir.join("var/run"),
             run: dir.join("run"),
             kubelet: dir.join("var/lib/kubelet"),
+            state: dir.join("var/run/koordlet"),
         }
     }
 
@@ -39,6 +42,8 @@ impl Root {
             var_run: "/host-var-run".into(),
             run: "/host-run".into(),
             kubelet: "/var/lib/kubelet".into(),
+            // `/host-var-run` can only be read there; this is `/var/run/koordlet` of the host.
+            state: "/host-var-run-koordlet".into(),
         }
     }
 

@@ -75,18 +75,21 @@ fn kinds_and_their_data_outlive_the_release() {
 
 #[test]
 fn nothing_is_kept_twice() {
-    for (link, source) in [("chart/files/crds", "crds"), ("chart/files/manager", "manager")] {
+    for source in ["crds", "manager", "koordlet"] {
         let real = |path: &str| deploy().join(path).canonicalize().unwrap();
-        assert_eq!(real(link), real(source));
+        assert_eq!(real(&format!("chart/files/{source}")), real(source));
     }
-    let template = read("chart/templates/koord-manager-rbac.yaml");
-    assert!(template.contains(r#".Files.Get "files/manager/rbac.yaml""#));
-    let granted = read("manager/rbac.yaml");
-    let places = granted.matches("koordinator-system").count();
-    assert_eq!(granted.matches("namespace: koordinator-system").count(), places, "all of them are replaced");
-    for document in granted.split("\n---\n") {
-        let object: Value = serde_saphyr::from_str(document).unwrap();
-        assert!(object["kind"].is_string(), "a document for each separator");
+    let template = read("chart/templates/rbac.yaml");
+    assert!(template.contains(r#"list "manager" "koordlet""#));
+    for component in ["manager", "koordlet"] {
+        let granted = read(&format!("{component}/rbac.yaml"));
+        let places = granted.matches("koordinator-system").count();
+        let replaced = granted.matches("namespace: koordinator-system").count();
+        assert_eq!(replaced, places, "all of them are replaced");
+        for document in granted.split("\n---\n") {
+            let object: Value = serde_saphyr::from_str(document).unwrap();
+            assert!(object["kind"].is_string(), "a document for each separator");
+        }
     }
 }
 
@@ -155,7 +158,9 @@ fn versions_agree() {
     let version = env!("CARGO_PKG_VERSION");
     let chart = yaml("chart/Chart.yaml");
     assert_eq!((&chart["version"], &chart["appVersion"]), (&json!(version), &json!(version)));
-    assert_eq!(value("$manager.image.tag"), format!("v{version}"));
+    for image in ["$manager.image", ".Values.koordlet.image", ".Values.deviceDaemon.image"] {
+        assert_eq!(value(&format!("{image}.tag")), format!("v{version}"));
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! koordlet as a whole, on a node of plain files: an API server, a kubelet, strategies that act, and their undoing.
 
+mod account;
 mod hooks;
 mod node;
 mod troubles;

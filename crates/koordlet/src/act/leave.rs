@@ -36,7 +36,7 @@ impl Trace {
             Trace::ResctrlMount => "mounted-resctrl",
             Trace::TerwayFiles => "wrote-terway-files",
         };
-        root.var_run.join("koordlet").join(name)
+        root.state.join(name)
     }
 
     /// Says that there may be something from now on. To be called before there is.

@@ -60,6 +60,7 @@ fn directories_follow_the_mode() {
     assert_eq!(given.root.cgroup, PathBuf::from("/t/cgroup/"));
     assert_eq!(given.root.sys_fs, PathBuf::from("/t/sysfs"));
     assert_eq!(given.root.var_run, PathBuf::from("/t/run"));
+    assert_eq!(given.root.state, PathBuf::from("/t/run/koordlet"));
     assert_eq!(given.root.proc, PathBuf::from("/proc"));
 }
 

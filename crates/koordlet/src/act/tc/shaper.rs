@@ -249,7 +249,7 @@ impl Shaper {
 }
 
 fn mark(root: &Root) -> PathBuf {
-    root.var_run.join("koordlet").join("shaped-device")
+    root.state.join("shaped-device")
 }
 
 /// Writes the name of the device down, where it is not yet.
