@@ -47,6 +47,8 @@ pub struct Options {
     pub prediction: PredictionOptions,
     pub qos: QosOptions,
     pub hooks: HookOptions,
+    /// The folder of the socket that tells of devices; none when its gate is off.
+    pub pod_resources: Option<PathBuf>,
     pub gates: Gates,
     pub log: LogOptions,
     /// Of deprecated flags, and of flags that have no effect.
@@ -302,6 +304,7 @@ fn options(values: &Values, variable: impl Fn(&str) -> Option<String>) -> Result
             },
             server: reader.hook_server(is_host_mode),
         },
+        pod_resources: gates.is_on("PodResourcesProxy").then(|| reader.path("pod-resources-proxy-path")),
         gates,
         log: log_options(values).map_err(OptionsError::Log)?,
         warnings: std::mem::take(&mut reader.warnings),

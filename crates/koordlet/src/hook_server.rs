@@ -4,13 +4,9 @@
 //! keeps a pod from starting: what is not said in time, or fails, is left to the reconciler, unless
 //! `--runtime-hooks-plugin-failure-policy` is Fail. [`register`] tells the proxy where we are.
 
-mod grpc;
 mod register;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +18,15 @@ use koord_api::hook::{
     PodSandboxHookRequest, PodSandboxHookResponse, PodSandboxMetadata,
 };
 use koord_api::qos::KubeQos;
-use tokio::net::UnixListener;
+use prost::Message;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::decide::hooks::stage::{Asked, AskedContainer, Stage, Values};
 use crate::decide::snapshot::Pod;
 use crate::flags::HookServerOptions;
-use grpc::Refusal;
+use crate::grpc::server::{Service, listen, serve};
+use crate::grpc::{Refusal, decode};
 pub use register::{register, withdraw};
 
 /// Longer than a second of the node's thread ever takes, and nothing to somebody who starts a pod.
@@ -66,34 +63,29 @@ pub fn start(
         }
     };
     let server = Arc::new(HookServer { ask, is_strict: options.is_strict });
-    tasks.spawn(grpc::serve(listener, server, stop.clone()));
+    tasks.spawn(serve(listener, server, stop.clone()));
     match register(options, stages) {
         Ok(path) => tracing::info!(path = %path.display(), ?stages, "registered with the runtime proxy"),
         Err(error) => tracing::info!(%error, "cannot register with the runtime proxy"),
     }
 }
 
-/// A socket that an earlier run left is replaced; anything else that lies there is not ours.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    match path.symlink_metadata() {
-        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::other("something that is no socket lies there")),
-        Err(_) => {}
-    }
-    UnixListener::bind(path)
-}
-
-impl HookServer {
-    /// The answer to one message, as a message.
-    async fn answer(&self, hook: Hook, message: &[u8]) -> Result<Vec<u8>, Refusal> {
+impl Service for HookServer {
+    async fn call(&self, path: &str, message: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let hook = Hook::ALL.into_iter().find(|hook| hook.path() == path);
+        let hook = hook.ok_or_else(|| Refusal::unknown_method(path))?;
         match hook.subject() {
-            HookSubject::PodSandbox => self.answer_pod(hook, grpc::decode(message)?).await.map(grpc::encode),
+            HookSubject::PodSandbox => {
+                self.answer_pod(hook, decode(message)?).await.map(|answer| answer.encode_to_vec())
+            }
             HookSubject::Container => {
-                self.answer_container(hook, grpc::decode(message)?).await.map(grpc::encode)
+                self.answer_container(hook, decode(message)?).await.map(|answer| answer.encode_to_vec())
             }
         }
     }
+}
 
+impl HookServer {
     async fn answer_pod(
         &self,
         hook: Hook,

@@ -28,7 +28,9 @@ mod programs;
 // The process.
 pub mod explain;
 pub mod flags;
+mod grpc;
 pub mod hook_server;
+pub mod pod_resources;
 pub mod run;
 pub mod serve;
 

@@ -30,12 +30,15 @@ fn options() -> RuntimeOptions {
     }
 }
 
-/// A body of nothing but trailers.
+/// A body that ends with a status.
 fn trailers(status: &'static str) -> impl hyper::body::Body<Data = Bytes, Error = Infallible> {
     let mut map = HeaderMap::new();
     map.insert("grpc-status", status.parse().unwrap());
     map.insert("grpc-message", "as it is".parse().unwrap());
-    http_body_util::StreamBody::new(futures::stream::iter([Ok::<_, Infallible>(Frame::trailers(map))]))
+    // An empty message goes before a good end.
+    let message = (status == "0").then(|| Frame::data(Bytes::from_static(&[0; 5])));
+    let frames = message.into_iter().chain([Frame::trailers(map)]).map(Ok::<_, Infallible>);
+    http_body_util::StreamBody::new(futures::stream::iter(frames.collect::<Vec<_>>()))
 }
 
 /// A runtime that answers with `status`, but not to the newest version of the interface when `is_old`.

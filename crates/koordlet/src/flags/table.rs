@@ -52,6 +52,11 @@ const HOST: &[Flag] = &[
         "/var/run/koordlet/xpu-device-infos/",
         "where vendors describe their devices",
     ),
+    host(
+        "pod-resources-proxy-path",
+        "/var/run/koordlet/pod-resources",
+        "where monitors ask which pod has which devices; with the gate PodResourcesProxy",
+    ),
 ];
 
 const fn host(name: &'static str, default: &'static str, help: &'static str) -> Flag {
@@ -311,12 +316,6 @@ const UNUSED: &[Flag] = &[
     unused("tsdb-max-block-duration", Duration, "10m", "the store has no blocks"),
     unused("tsdb-head-chunks-write-buffer-size", Int, "1048576", "the store has no write buffer"),
     unused("qos-extension-plugins", Map, "", "there are no plugins of others"),
-    unused(
-        "pod-resources-proxy-path",
-        Text,
-        "/var/run/koordlet/pod-resources",
-        "the proxy of pod resources is not there yet",
-    ),
     unused("enable-nri-runtime-hook", Bool, "true", TRANSPORT),
     unused("runtime-hooks-nri-socket-path", Text, "nri/nri.sock", TRANSPORT),
     unused("runtime-hooks-nri-plugin-name", Text, "koordlet_nri", TRANSPORT),

@@ -34,6 +34,7 @@ use crate::explain::Explainer;
 use crate::flags::Options;
 use crate::hook_server;
 use crate::metrics::{KoordletMetrics, Metric};
+use crate::pod_resources;
 use crate::records::{Recorders, Records};
 use crate::serve::Pages;
 use crate::state::State;
@@ -112,6 +113,7 @@ pub async fn start(options: Options, cluster: kube::Config) -> Result<Running, S
     let mind = Mind::start(parts).map_err(StartError::Thread)?;
     talk::start(&base, &state, &cluster, mind.asker(), devices);
     base.serve_hooks(mind.asker());
+    base.serve_pod_resources(&state);
     base.keep_audit();
     Ok(Running { address, mind, tasks: base.tasks, stop: base.stop })
 }
@@ -192,6 +194,13 @@ impl Base {
             Box::pin(async move { asker.order(order).await })
         });
         hook_server::start(server, &stages, ask, &self.tasks, &self.stop);
+    }
+
+    /// Devices of pods for monitors, where a gate wants it.
+    fn serve_pod_resources(&self, state: &State) {
+        if let Some(dir) = &self.options.pod_resources {
+            pod_resources::start(dir, &self.options.root, state, &self.tasks, &self.stop);
+        }
     }
 
     /// The threads that ask drivers, where a gate wants them.

@@ -1,71 +1,52 @@
-//! As much of a gRPC server as unary calls need: a path, a frame of five bytes before a message, a status behind it.
+//! Answers calls on a unix socket.
 
 use std::convert::Infallible;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use koord_api::hook::Hook;
-use prost::Message;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::HookServer;
+use super::{CONTENT_TYPE, FRAME_BYTES, Refusal, frame, unframed};
 
 /// As large as gRPC servers take by default.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
-const FRAME_BYTES: usize = 5;
-/// Proxies that ask at the same time; there is one.
+/// Who asks at the same time; there is one proxy, and a monitor or two.
 const CONNECTIONS_MAX: usize = 16;
 /// When there is nobody left to take a connection from us.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
-
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// Why a call has no answer: a code of gRPC, and words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    code: u8,
-    text: String,
+/// Methods that a server has.
+pub(crate) trait Service: Send + Sync + 'static {
+    /// The answer to one message, as a message.
+    fn call(&self, path: &str, message: &[u8]) -> impl Future<Output = Result<Vec<u8>, Refusal>> + Send;
 }
 
-impl Refusal {
-    pub(super) fn unknown(text: String) -> Refusal {
-        Refusal { code: 2, text }
+/// A socket that an earlier run left is replaced; anything else that lies there is not ours.
+pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
+    match path.symlink_metadata() {
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::other("something that is no socket lies there")),
+        Err(_) => {}
     }
-
-    fn invalid(text: String) -> Refusal {
-        Refusal { code: 3, text }
-    }
-
-    fn exhausted(text: String) -> Refusal {
-        Refusal { code: 8, text }
-    }
-
-    fn unimplemented(text: String) -> Refusal {
-        Refusal { code: 12, text }
-    }
-}
-
-pub(super) fn decode<M: Message + Default>(message: &[u8]) -> Result<M, Refusal> {
-    M::decode(message).map_err(|error| Refusal::invalid(format!("the message cannot be read: {error}")))
-}
-
-pub(super) fn encode(message: impl Message) -> Vec<u8> {
-    message.encode_to_vec()
+    UnixListener::bind(path)
 }
 
 /// Answers whoever connects, until told to stop.
-pub(super) async fn serve(listener: UnixListener, server: Arc<HookServer>, stop: CancellationToken) {
+pub(crate) async fn serve<S: Service>(listener: UnixListener, server: Arc<S>, stop: CancellationToken) {
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -86,10 +67,10 @@ pub(super) async fn serve(listener: UnixListener, server: Arc<HookServer>, stop:
     connections.wait().await;
 }
 
-async fn talk(stream: UnixStream, server: Arc<HookServer>, stop: CancellationToken) {
+async fn talk<S: Service>(stream: UnixStream, server: Arc<S>, stop: CancellationToken) {
     let service = service_fn(move |request| {
         let server = server.clone();
-        async move { Ok::<_, Infallible>(answer(&server, request).await) }
+        async move { Ok::<_, Infallible>(answer(&*server, request).await) }
     });
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service);
@@ -102,48 +83,27 @@ async fn talk(stream: UnixStream, server: Arc<HookServer>, stop: CancellationTok
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection of the runtime proxy broke off");
+        tracing::debug!(%error, "a connection broke off");
     }
 }
 
-async fn answer(server: &HookServer, request: Request<Incoming>) -> Answer {
+async fn answer(server: &impl Service, request: Request<Incoming>) -> Answer {
     match call(server, request).await {
         Ok(message) => good(&message),
         Err(refusal) => refused(&refusal),
     }
 }
 
-async fn call(server: &HookServer, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
+async fn call(server: &impl Service, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
     let path = request.uri().path().to_owned();
-    let hook = Hook::ALL.into_iter().find(|hook| hook.path() == path);
-    let hook = hook.ok_or_else(|| Refusal::unimplemented(format!("unknown method {path}")))?;
     let body = Limited::new(request.into_body(), MESSAGE_BYTES_MAX + FRAME_BYTES).collect().await;
     let body = body.map_err(|error| Refusal::exhausted(error.to_string()))?.to_bytes();
-    server.answer(hook, unframed(&body)?).await
-}
-
-/// The one message of a body.
-fn unframed(body: &[u8]) -> Result<&[u8], Refusal> {
-    let Some(([is_compressed, length @ ..], message)) = body.split_first_chunk::<FRAME_BYTES>() else {
-        return Err(Refusal::invalid("the message broke off".to_owned()));
-    };
-    if *is_compressed != 0 {
-        return Err(Refusal::unimplemented("compressed messages are not read".to_owned()));
-    }
-    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-    if message.len() != length {
-        return Err(Refusal::invalid(format!("{length} bytes were announced, {} came", message.len())));
-    }
-    Ok(message)
+    server.call(&path, unframed(&body)?).await
 }
 
 fn good(message: &[u8]) -> Answer {
-    let mut frame = BytesMut::with_capacity(FRAME_BYTES + message.len());
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-    frame.put_slice(message);
     let status = HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), HeaderValue::from(0))]);
-    let body = Full::new(frame.freeze()).with_trailers(async move { Some(Ok(status)) });
+    let body = Full::new(frame(message)).with_trailers(async move { Some(Ok(status)) });
     headed(body.boxed())
 }
 
@@ -178,21 +138,6 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn frames() {
-        assert_eq!(unframed(&[0, 0, 0, 0, 2, 7, 8]), Ok(&[7, 8][..]));
-        assert_eq!(unframed(&[0, 0, 0, 0, 0]), Ok(&[][..]));
-        for (name, body, code) in [
-            ("nothing", &[][..], 3),
-            ("half a frame", &[0, 0, 0], 3),
-            ("less than announced", &[0, 0, 0, 0, 2, 7], 3),
-            ("more than announced", &[0, 0, 0, 0, 1, 7, 8], 3),
-            ("compressed", &[1, 0, 0, 0, 1, 7], 12),
-        ] {
-            assert_eq!(unframed(body).map_err(|refusal| refusal.code), Err(code), "{name}");
-        }
-    }
 
     #[test]
     fn words_of_a_refusal() {
