@@ -13,13 +13,16 @@ use crate::decide::cpu_evict::satisfaction::{self, Config, Reading, Release, Ver
 use crate::decide::cpu_evict::{self};
 use crate::decide::evict::{Outcome, Round, Task, Trigger, back_off, is_cooling};
 use crate::decide::memory_evict;
-use crate::decide::snapshot::{CpuUsage, Node, Pod};
+use crate::decide::snapshot::{CpuUsage, MemoryUsage, Node, Pod};
 use crate::store::{Aggregate, Kind, Property, Store, Window};
 
 /// A pod evicted so lately is not evicted again; it counts as gone. Spec: koordlet-enforce 7.1.
 const REMEMBERED: Duration = Duration::from_secs(120);
 /// One that nobody answered for counts as gone for as long as pods usually take to end, and is then asked for again.
 const REMEMBERED_UNANSWERED: Duration = Duration::from_secs(30);
+/// How long a shortage of memory waits for pods that nobody has measured yet. They begin within two seconds, and who takes all
+/// memory may be among them: others would go in its place.
+const MEASURED_WITHIN: Duration = Duration::from_secs(3);
 /// A round that took so long ends, however many pods are left: nothing else happens on the node meanwhile.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
@@ -274,6 +277,25 @@ fn best_effort(store: &Store, window: Window, allocation: &str, aggregate: Aggre
 #[derive(Default)]
 pub(super) struct MemoryEvict {
     memory: Memory,
+    short_since: Option<Duration>,
+}
+
+impl MemoryEvict {
+    // Differs: upstream takes others for a pod that was not measured yet, and that pod after them.
+    /// Whether it will soon be known who takes the memory.
+    fn is_waiting(&mut self, ground: &Ground<'_>, tasks: &[Task<'_>], usage: &MemoryUsage) -> bool {
+        if tasks.is_empty() {
+            self.short_since = None;
+            return false;
+        }
+        let since = *self.short_since.get_or_insert(ground.uptime);
+        let is_unmeasured = |pod: &Pod| {
+            let runs =
+                pod.containers.iter().chain(&pod.init_containers).any(|container| container.is_running);
+            pod.is_active() && runs && !usage.pods.contains_key(&pod.id.uid)
+        };
+        ground.uptime.saturating_sub(since) < MEASURED_WITHIN && ground.pods.iter().any(is_unmeasured)
+    }
 }
 
 impl Strategy for MemoryEvict {
@@ -300,6 +322,9 @@ impl Strategy for MemoryEvict {
         }
         if is_on(Trigger::Memory) {
             self.memory.take(Trigger::Memory, memory_evict::by_usage(&sample, strategy), &mut tasks);
+        }
+        if self.is_waiting(ground, &tasks, &usage) {
+            return;
         }
         self.memory.carry_out(ground, hands, &tasks);
     }

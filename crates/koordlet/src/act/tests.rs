@@ -470,6 +470,31 @@ fn memory_is_freed() {
     assert_eq!(world.evictor.names, ["b", "b"], "killed containers come back");
 }
 
+/// Who takes the memory in its first seconds goes, and not who was measured before it; who is never measured holds nobody up.
+#[test]
+fn nobody_goes_in_place_of_a_pod_that_is_not_measured_yet() {
+    let running =
+        |name: &str| pod(name).qos("BE").kube_qos("BestEffort").container("main", &[], &[]).running().read();
+    let line = "-feature-gates=BEMemoryEvict=true";
+    for (name, measured_after, want) in [("soon", 2, "hog"), ("never", 99, "small")] {
+        let pods = vec![running("hog"), running("small")];
+        let mut world = World::new(Version::V1, line, memory_threshold(), pods);
+        for second in 0..4 {
+            assert_eq!(world.evictor.names, [""; 0], "{name}");
+            world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
+            world.sample(Kind::PodMemoryUsage, Some("small"), 0.5 * GIB);
+            if second >= measured_after {
+                world.sample(Kind::PodMemoryUsage, Some("hog"), 8.0 * GIB);
+            }
+            world.second();
+            if world.evictor.names.len() == 1 && second == measured_after {
+                break;
+            }
+        }
+        assert_eq!(world.evictor.names[0], want, "{name}");
+    }
+}
+
 /// A pod on its way counts as gone, and one that did not go is followed by the next.
 #[test]
 fn pods_on_their_way_count() {

@@ -49,7 +49,11 @@ fn enough_memory() -> Value {
 }
 
 async fn for_memory(stage: &mut Stage) -> Result<()> {
-    let hog = stage.pod(PodPlan { name: "hog", requests: &[], limits: &[], ..BATCH }).await?;
+    let requests = &[("kubernetes.io/batch-memory", "1Mi")];
+    let hog = stage.pod(PodPlan { name: "hog", requests, limits: &[], ..BATCH }).await?;
+    stage
+        .until("the pod is heard of", async |stage| Ok(is_listed(&stage.page("/metrics").await?, &hog)))
+        .await?;
     let program = std::env::current_exe()?;
     let mut eat = Command::new(program);
     let eater = stage.tree.spawn(&hog.container, eat.arg("eat").arg(HELD_MIB.to_string()))?;
@@ -86,19 +90,23 @@ async fn for_cpu(stage: &mut Stage) -> Result<()> {
     gone(stage, &greedy).await
 }
 
+/// koordlet has heard of the pod: its page of metrics shows what the pod requests.
+fn is_listed(metrics: &str, actor: &Actor) -> bool {
+    let name = format!("pod_name=\"{}\"", actor.pod.name);
+    metrics
+        .lines()
+        .any(|line| line.starts_with("koordlet_container_resource_requests{") && line.contains(&name))
+}
+
 /// koordlet knows what the pod uses. It shows what a pod requests in the second it hears of it, when counters are first
 /// read; a second later it has a rate, and suppression has a turn in each.
 async fn measured(stage: &mut Stage, actor: &Actor) -> Result<()> {
-    let name = format!("pod_name=\"{}\"", actor.pod.name);
     let mut heard: Option<f64> = None;
     stage
         .until("the pod is measured", async |stage| {
             let metrics = stage.page("/metrics").await?;
-            let is_listed = |line: &str| {
-                line.starts_with("koordlet_container_resource_requests{") && line.contains(&name)
-            };
             let turns = turns(&metrics);
-            if heard.is_none() && metrics.lines().any(is_listed) {
+            if heard.is_none() && is_listed(&metrics, actor) {
                 heard = turns;
             }
             Ok(heard.zip(turns).is_some_and(|(heard, now)| now >= heard + 2.0))
