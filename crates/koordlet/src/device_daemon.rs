@@ -28,7 +28,8 @@ use vendor::{Card, Machine, VENDORS, Vendor};
 
 /// How long a tool may take: some ask each card in turn.
 const TOOL_TIME_LIMIT: Duration = Duration::from_secs(60);
-/// The sooner next look after one that failed: a driver may still be loading.
+/// The sooner next look after one that failed: a driver may still be loading. After more failures it comes less often, for
+/// a machine may have other parts of a vendor, and no tool.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Plays koord-device-daemon with the words after its name.
@@ -78,6 +79,7 @@ async fn serve(
     let asked = Shutdown::on_signals().map_err(MainError::Runtime)?.token();
     let mut reload = signal(SignalKind::hangup()).map_err(MainError::Runtime)?;
     let mut known = remembered(&options);
+    let mut failures = 0;
     loop {
         options.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let look = {
@@ -98,9 +100,9 @@ async fn serve(
         if options.is_once {
             return Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        let pause = if is_whole { options.interval } else { options.interval.min(RETRY_AFTER) };
+        failures = if is_whole { 0 } else { failures + 1 };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pause(options.interval, failures)) => {}
             () = asked.cancelled() => return leave(&options),
             _ = reload.recv() => {
                 tracing::info!("the configuration is read again");
@@ -111,6 +113,14 @@ async fn serve(
                 options = next;
             }
         }
+    }
+}
+
+/// How long to rest after so many looks in a row that failed.
+fn pause(interval: Duration, failures: u32) -> Duration {
+    match failures {
+        0 => interval,
+        some => RETRY_AFTER.saturating_mul(2_u32.saturating_pow(some - 1)).min(interval),
     }
 }
 
@@ -279,6 +289,17 @@ mod tests {
         }
         fs::remove_dir_all(&infos).unwrap();
         assert!(remembered(&options).values().all(Vec::is_empty), "no file");
+    }
+
+    #[test]
+    fn a_tool_that_fails_again_is_asked_less_often() {
+        let interval = Duration::from_secs(900);
+        let pauses: Vec<u64> = [0, 1, 2, 3, 5, 6, u32::MAX]
+            .iter()
+            .map(|failures| pause(interval, *failures).as_secs())
+            .collect();
+        assert_eq!(pauses, [900, 30, 60, 120, 480, 900, 900]);
+        assert_eq!(pause(Duration::from_secs(10), 1), Duration::from_secs(10));
     }
 
     #[test]
