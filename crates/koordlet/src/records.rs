@@ -108,10 +108,9 @@ impl Records {
     pub fn follow(&self, pods: &[Pod]) {
         let named = |pod: &Pod| {
             let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-            (
-                pod.id.uid.clone(),
-                Named { namespace, name, is_best_effort: pod.id.kube_qos == KubeQos::BestEffort },
-            )
+            // A pod that has ended is listed until it is deleted; nothing happens to it any more.
+            let is_best_effort = pod.id.kube_qos == KubeQos::BestEffort && pod.is_active();
+            (pod.id.uid.clone(), Named { namespace, name, is_best_effort })
         };
         if let Some(mut waiting) = self.waiting() {
             waiting.follow(pods.iter().map(named));
@@ -148,7 +147,7 @@ impl Records {
         let (Some(events), Some(mut waiting)) = (&self.events, self.waiting()) else { return };
         let untold = waiting.tidy(now);
         if untold > 0 {
-            tracing::debug!(untold, "pods were not told of changes: --pod-events-per-hour is used up");
+            tracing::debug!(untold, "pods went, or there were too many, before they were told of changes");
             events.recorders.strategies.count_dropped(untold);
         }
     }

@@ -1,9 +1,9 @@
 //! What was done to pods, gathered into few events: pure, with the time as an argument.
 //!
 //! A pod's first changes of a kind are told after a moment, so that all of them fit into one event; what follows is told
-//! at most every [`EVERY`], with the number of changes. All pods of a node together have a budget of events; those that
-//! wait longest have theirs first, pods that are gone after all others and only for [`GONE_MAX`]. The audit log has every
-//! single change.
+//! at most every [`EVERY`], with the number of changes. All pods of a node together have a budget of events: what a pod
+//! has heard nothing of yet comes first, then who waits longest; pods that are gone come after all others and only for
+//! [`GONE_MAX`]. The audit log has every single change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(crate) struct PodEvents {
     stories: BTreeMap<Key, Story>,
     /// Stories with something new.
     waiting: usize,
-    /// Changes that nobody will hear of, since there were too many stories or their pods went first.
+    /// Stories that nobody will hear of, since there were too many or their pods went first.
     untold: usize,
 }
 
@@ -150,16 +150,16 @@ impl PodEvents {
         }
         let mut due = Vec::new();
         for (key, story) in self.stories.iter_mut().filter(|(_, story)| story.changes > 0) {
-            let since = *story.since.get_or_insert(now);
-            let may_be_told = story.told.is_none_or(|told| now.saturating_duration_since(told) >= EVERY);
-            if may_be_told && now.saturating_duration_since(since) >= GATHER {
+            let gathered = *story.since.get_or_insert(now) + GATHER;
+            let ripe = story.told.map_or(gathered, |told| gathered.max(told + EVERY));
+            if ripe <= now {
                 let is_listed = self.pods.contains_key(&key.uid);
-                due.push((!is_listed, since, key.clone()));
+                due.push((!is_listed, story.told.is_some(), ripe, key.clone()));
             }
         }
         due.sort();
         let mut tellings = Vec::new();
-        for (_, _, key) in due {
+        for (_, _, _, key) in due {
             let Some(rest) = self.budget.checked_sub(self.price) else { break };
             if let Some(story) = self.stories.get_mut(&key) {
                 self.budget = rest;
@@ -176,7 +176,7 @@ impl PodEvents {
         self.budget = (self.budget + passed).min(self.price * BURST);
     }
 
-    /// Forgets pods that are gone, and what may be told anew at once. Says how many changes nobody will hear of.
+    /// Forgets pods that are gone, and what may be told anew at once. Says of how many stories nobody will hear anything.
     pub(crate) fn tidy(&mut self, now: Instant) -> usize {
         let (pods, untold) = (&self.pods, &mut self.untold);
         self.stories.retain(|key, story| {
@@ -184,7 +184,7 @@ impl PodEvents {
             let is_gone = !pods.contains_key(&key.uid)
                 && (story.told.is_some() || age(story.since).is_some_and(|age| age >= GONE_MAX));
             let is_old = story.changes == 0 && age(story.told).is_some_and(|age| age >= EVERY);
-            *untold += if is_gone { story.changes } else { 0 };
+            *untold += usize::from(is_gone && story.changes > 0 && story.told.is_none());
             !is_gone && !is_old
         });
         self.waiting = self.stories.values().filter(|story| story.changes > 0).count();
@@ -289,11 +289,17 @@ impl Story {
 }
 
 /// What was changed, without the value: `update cpu.shares`. A disk of a file that has several belongs to it, and so does
-/// which limit of a group it is: `update blkio.throttle.read_bps_device to 8:16`.
+/// the resource of a line: `update blkio.throttle.read_bps_device to 8:16`, `update schemata to L3`.
 fn thing(what: &str) -> &str {
     let Some((file, value)) = what.split_once(" to ") else { return what };
     let first = value.split(' ').next().unwrap_or_default();
-    if first.contains(':') { &what[..file.len() + " to ".len() + first.len()] } else { file }
+    let is_disk = first.starts_with(|c: char| c.is_ascii_digit());
+    let own = match first.split_once(':') {
+        Some(_) if is_disk => first.len(),
+        Some((resource, _)) => resource.len(),
+        None => return file,
+    };
+    &what[..file.len() + " to ".len() + own]
 }
 
 /// The story of a key, if there is room for it.
@@ -436,6 +442,9 @@ mod tests {
             "update blkio.throttle.read_bps_device to 8:16 200",
             "update cpuset.cpus to 0-3",
             "update cpuset.cpus to 0-5",
+            "update schemata to L3:0=fff;1=fff",
+            "update schemata to MB:0=50;1=50",
+            "update schemata to L3:0=f;1=f",
         ] {
             events.note("uid-web", "", "UpdateBlkIO", message);
         }
@@ -443,8 +452,9 @@ mod tests {
         assert_eq!(
             texts(&events.due(after(start, 5))),
             [
-                "shop/web UpdateBlkIO: 5 changes, the latest: update blkio.throttle.read_bps_device to 8:32 100, \
-              blkio.throttle.read_bps_device to 8:16 200, cpuset.cpus to 0-5"
+                "shop/web UpdateBlkIO: 8 changes, the latest: update blkio.throttle.read_bps_device to 8:32 100, \
+              blkio.throttle.read_bps_device to 8:16 200, cpuset.cpus to 0-5, schemata to MB:0=50;1=50, \
+              schemata to L3:0=f;1=f"
             ]
         );
     }
@@ -548,6 +558,30 @@ mod tests {
         assert_eq!(told.len(), 50, "nothing is lost");
         assert_eq!(told["web-000"], 66, "one a minute");
         assert_eq!(told["web-001"], 126);
+    }
+
+    /// What moves all the time is ripe for long when its half hour is over.
+    #[test]
+    fn first_news_come_before_more_of_the_same() {
+        let names: Vec<String> = (0..100).map(|number| format!("web-{number:03}")).collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.push("new");
+        let (mut events, start) = (events(120, &names), Instant::now());
+        let mut told_new = None;
+        for second in 0..2 * 3600 {
+            for name in &names[..100] {
+                events.note(&format!("uid-{name}"), "", BURST_REASON, &format!("update a to {second}"));
+            }
+            if second == 3700 {
+                events.note("uid-new", "", "runtime-hooks", "m");
+            }
+            let is_new = |telling: &Telling| telling.name == "new";
+            if events.due(after(start, second)).iter().any(is_new) {
+                told_new = Some(second);
+            }
+        }
+        let waited = told_new.expect("told") - 3700;
+        assert!(waited < 60, "one event every 30 s, and others wait for long: {waited} s");
     }
 
     #[test]

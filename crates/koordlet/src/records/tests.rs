@@ -31,6 +31,7 @@ async fn heard(per_hour: u32, acts: impl FnOnce(&Records)) -> (Vec<Seen>, Vec<St
     records.follow(&[
         pod("web").qos("LS").kube_qos("Burstable").read(),
         pod("batch").qos("BE").kube_qos("BestEffort").read(),
+        pod("done").qos("BE").kube_qos("BestEffort").phase("Succeeded").read(),
     ]);
     acts(&records);
     let start = Instant::now();
