@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use koord_api::qos::KubeQos;
 use koord_linux::cgroup::Cgroups;
+use koord_linux::error::Error;
 use koord_linux::executor::{self, Attempt, Caching, Executor, Outcome, Target, Update, Words};
 use koord_linux::process::Process;
 use koord_linux::resctrl::{Line, Resctrl};
@@ -132,6 +133,16 @@ impl Applier {
         &self.records
     }
 
+    /// Makes a group of resctrl where it is missing, and says whether it was.
+    pub fn ensure_resctrl(&mut self, group: &str) -> Result<bool, Error> {
+        let is_new = !self.resctrl.has(group);
+        self.resctrl.create(group)?;
+        if is_new {
+            self.executor.forget_resctrl(group);
+        }
+        Ok(is_new)
+    }
+
     /// Carries out a batch.
     pub fn apply(&mut self, now: Instant, batch: &Batch, names: Names<'_>) -> Report {
         match batch {
@@ -238,7 +249,7 @@ impl Applier {
     }
 
     /// Says that a write failed, unless it failed before.
-    fn complain(&mut self, update: &Update, error: &koord_linux::error::Error) {
+    fn complain(&mut self, update: &Update, error: &Error) {
         if self.faults.len() >= FAULTS_MAX {
             self.faults.clear();
         }
@@ -380,7 +391,7 @@ fn subject(place: &Place, names: Names<'_>) -> executor::Subject {
 
 fn pod_subject(pod: Option<&Pod>, uid: &Arc<str>, id: &str) -> executor::Subject {
     let Some(pod) = pod else { return executor::Subject::Group(uid.to_string()) };
-    let own = pod.containers.iter().find(|container| container.id.as_deref() == Some(id));
+    let own = pod.with_init_containers().find(|container| container.id.as_deref() == Some(id));
     let container = own.map_or_else(|| id.to_owned(), |container| container.name.clone());
     let (uid, namespace, name) = (uid.clone(), pod.namespace.clone(), pod.name.clone());
     executor::Subject::Pod { uid, namespace, name, container }

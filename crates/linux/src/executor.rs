@@ -234,6 +234,13 @@ impl Executor {
         self.cache.len()
     }
 
+    /// Takes nothing for granted about a group of resctrl, for it was made anew.
+    pub fn forget_resctrl(&mut self, group: &str) {
+        for schema in [Schema::L3, Schema::Mb] {
+            self.cache.forget(&Target::Schemata { group: group.to_owned(), schema });
+        }
+    }
+
     /// One value.
     pub fn update(&mut self, now: Instant, caching: Caching, update: &Update) -> Outcome {
         self.apply(now, caching, std::slice::from_ref(update)).pop().unwrap_or(Outcome::Known)

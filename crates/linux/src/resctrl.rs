@@ -93,6 +93,11 @@ impl Resctrl {
         Ok(text::read(&self.dir.join("info/L3/cbm_mask"))?.trim().to_owned())
     }
 
+    /// Whether a group is there.
+    pub fn has(&self, group: &str) -> bool {
+        self.group(group).is_dir()
+    }
+
     /// Makes a group; an existing one is kept.
     pub fn create(&self, group: &str) -> Result<(), Error> {
         let path = self.group(group);

@@ -56,7 +56,8 @@ impl Trace {
         self.mark(root).exists()
     }
 
-    fn forget(self, root: &Root) {
+    /// Says that there is nothing any more.
+    pub(super) fn forget(self, root: &Root) {
         // Found again, it costs the next run another look.
         let _ = fs::remove_file(self.mark(root));
     }
@@ -85,8 +86,10 @@ impl Leftovers<'_> {
         }
         if !is_on("CoreSched") {
             let cookies = || {
-                let processes = core_sched::give_back(self.cgroups);
-                self.record(&format!("core-scheduling cookies of {processes} processes"));
+                match core_sched::give_back(self.cgroups) {
+                    0 => {}
+                    processes => self.record(&format!("core-scheduling cookies of {processes} processes")),
+                }
                 0
             };
             self.of(Trace::Cookies, cookies, &mut stay);
@@ -102,8 +105,10 @@ impl Leftovers<'_> {
         if !is_on("RdtResctrl") && !is_on("Resctrl") {
             stay += self.unmount_resctrl();
         }
-        if !is_on("TerwayQoS") {
+        // Without the folder nobody knows what is in it: another run may have it.
+        if !is_on("TerwayQoS") && self.terway_dir.is_dir() {
             let files = || match terway::give_back(self.terway_dir) {
+                Ok(0) => 0,
                 Ok(count) => {
                     self.record(&format!("{count} files of {}", self.terway_dir.display()));
                     0
@@ -159,17 +164,14 @@ impl Leftovers<'_> {
             return 0;
         }
         // It may have ended with the mount namespace of an earlier run, or somebody took it away.
-        let gone = if self.resctrl.is_usable() { self.resctrl.unmount() } else { Ok(()) };
-        match gone {
-            Ok(()) => {
-                self.record("the mount of resctrl");
-                trace.forget(self.root);
-            }
-            Err(error) => {
+        if self.resctrl.is_usable() {
+            if let Err(error) = self.resctrl.unmount() {
                 tracing::warn!(error = &error as &dyn std::error::Error, "resctrl stays mounted");
                 return 1;
             }
+            self.record("the mount of resctrl");
         }
+        trace.forget(self.root);
         0
     }
 
@@ -214,19 +216,25 @@ pub(super) fn remove_file(path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use koord_linux::cgroup::{Driver, Version};
 
     use super::*;
-    use crate::audit::Auditor;
+    use crate::audit::{Answer, Auditor, Query};
 
     fn take_away(root: &Root, is_on: impl Fn(&str) -> bool) -> usize {
+        take_away_telling(root, is_on, &Records::only(Auditor::off()))
+    }
+
+    fn take_away_telling(root: &Root, is_on: impl Fn(&str) -> bool, records: &Records) -> usize {
         let leftovers = Leftovers {
             root,
             cgroups: &Cgroups::new(root, Version::V2, Driver::Cgroupfs),
             resctrl: &Resctrl::new(root),
             terway_dir: &root.var_run.join("terway"),
             is_host_mode: true,
-            records: &Records::only(Auditor::off()),
+            records,
         };
         leftovers.take_away(is_on)
     }
@@ -259,6 +267,43 @@ mod tests {
             mounted.into_iter().for_each(|mounted| note_mount(&root, &records, &metrics, mounted));
             assert_eq!(take_away(&root, |gate| gate == on), usize::from(is_tried), "{what}");
             assert_eq!(Trace::ResctrlMount.is_left(&root), is_marked, "{what}");
+        }
+    }
+
+    /// What is taken away has a record; what is not there, or cannot be, has none.
+    #[test]
+    fn only_what_was_taken_away_is_told() {
+        let terway_files: &[&str] = &["pod.json", "global_bps_config"];
+        for (name, files, told, stays) in [
+            ("both", terway_files, Some("take away 2 files of "), false),
+            ("one", &terway_files[..1], Some("take away 1 files of "), false),
+            ("others'", &["notes"], None, false),
+            ("no folder", &[], None, true),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let root = Root::host(dir.path());
+            let terway = root.var_run.join("terway");
+            for file in files {
+                fs::create_dir_all(&terway).unwrap();
+                fs::write(terway.join(file), "{}").unwrap();
+            }
+            let all = [Trace::TerwayFiles, Trace::Cookies, Trace::ResctrlMount, Trace::ResctrlClasses];
+            all.into_iter().for_each(|trace| trace.leave(&root));
+            let records = Records::only(Auditor::of_test(dir.path()));
+            assert_eq!(take_away_telling(&root, |_| false, &records), 0, "{name}");
+            let Answer::Page { events, .. } = records.auditor().query(&Query::default(), Instant::now())
+            else {
+                panic!("{name}")
+            };
+            let messages: Vec<&str> = events.iter().map(|event| &*event.message).collect();
+            assert_eq!(messages.len(), usize::from(told.is_some()), "{name}: {messages:?}");
+            assert!(messages.iter().all(|message| {
+                told.is_some_and(|told| message.starts_with(told))
+                    && message.ends_with("; its feature is off")
+            }));
+            let left = all.into_iter().filter(|trace| trace.is_left(&root));
+            let want = if stays { vec![Trace::TerwayFiles] } else { Vec::new() };
+            assert_eq!(left.collect::<Vec<Trace>>(), want, "{name}");
         }
     }
 

@@ -21,9 +21,8 @@ use crate::state::Hardware;
 pub(super) struct ResctrlClasses {
     /// Ids of the caches; they do not change while the machine runs.
     cache_ids: Vec<u32>,
+    /// Whether the file system and the classes' groups were there when it was last looked.
     has_groups: bool,
-    /// The lines of the last turn.
-    lines: Vec<Wish>,
     /// Whether the last try to mount failed, so that it is told once.
     is_broken: bool,
 }
@@ -43,11 +42,11 @@ impl Strategy for ResctrlClasses {
             for (class, problem) in &plan.problems {
                 tracing::debug!(?class, %problem, "a line of resctrl is left out");
             }
-            let lines = Batch::Each(plan.wishes.clone());
-            if hands.apply(ground, &lines).written > 0 {
-                self.tell_lines(&slo.qos, ground.pods, &plan.wishes, hands);
+            for line in plan.wishes {
+                if hands.apply(ground, &Batch::Each(vec![line.clone()])).written > 0 {
+                    tell_line(&slo.qos, ground.pods, &line, hands);
+                }
             }
-            self.lines = plan.wishes;
         }
         let is_on = |pod: &Pod| resctrl::group(&slo.qos, pod).is_some();
         if !ground.pods.iter().any(is_on) {
@@ -66,6 +65,16 @@ impl Strategy for ResctrlClasses {
         if report.written > 0 {
             tell_joined(&slo.qos, ground.pods, &present, of, hands);
         }
+    }
+}
+
+/// Tells the pods of a class that its line was written.
+fn tell_line(qos: &ResourceQosStrategy, pods: &[Pod], line: &Wish, hands: &Hands<'_>) {
+    let Place::Resctrl(group) = &line.place else { return };
+    let is_theirs = |pod: &&Pod| resctrl::group(qos, pod).is_some_and(|class| class.as_str() == &**group);
+    for pod in pods.iter().filter(is_theirs) {
+        let message = line.audit_message(None);
+        hands.applier.records().tell_pod(&pod.id.uid, "", line.cause.reason(), &message);
     }
 }
 
@@ -92,32 +101,19 @@ fn tell_joined<'t>(
 }
 
 impl ResctrlClasses {
-    /// Tells pods what is new about the lines of their class.
-    fn tell_lines(&self, qos: &ResourceQosStrategy, pods: &[Pod], lines: &[Wish], hands: &Hands<'_>) {
-        for line in lines.iter().filter(|line| !self.lines.contains(line)) {
-            let Place::Resctrl(group) = &line.place else { continue };
-            let is_theirs =
-                |pod: &&Pod| resctrl::group(qos, pod).is_some_and(|class| class.as_str() == &**group);
-            for pod in pods.iter().filter(is_theirs) {
-                let message = line.audit_message(None);
-                hands.applier.records().tell_pod(&pod.id.uid, "", line.cause.reason(), &message);
-            }
-        }
-    }
-
-    /// Whether the file system is there with the classes' groups in it.
+    /// Whether the file system is there with the classes' groups in it. Somebody may take either away at any time.
     fn is_ready(&mut self, setting: &Setting, hands: &mut Hands<'_>) -> bool {
-        if self.has_groups {
+        let resctrl = hands.applier.resctrl().clone();
+        let is_there = |class: &Qos| resctrl.has(class.as_str());
+        if std::mem::take(&mut self.has_groups) && GROUPS.iter().all(is_there) {
+            self.has_groups = true;
             return true;
         }
         Trace::ResctrlClasses.leave(&setting.root);
-        let resctrl = hands.applier.resctrl().clone();
         let created = resctrl.ensure_mounted().and_then(|mounted| {
             note_mount(&setting.root, hands.applier.records(), &setting.metrics, mounted);
-            let known = resctrl.groups().unwrap_or_default();
             for group in GROUPS.map(Qos::as_str) {
-                resctrl.create(group)?;
-                if !known.iter().any(|name| name == group) {
+                if hands.applier.ensure_resctrl(group)? {
                     let message = format!("create resctrl group {group}");
                     hands.applier.records().record(3, Subject::Group(group), "CreateCATGroup", message);
                     setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);

@@ -200,7 +200,10 @@ impl Tc {
                 let message = format!("update traffic class to {}{}", words.0, words.1);
                 records.tell_pod(&pod.uid, "", NETWORK, &message);
             }
-            told.insert(pod.uid.clone(), words);
+            // A pod that has no address yet is told once it has one.
+            if is_led {
+                told.insert(pod.uid.clone(), words);
+            }
         }
         self.told = told;
     }
@@ -226,7 +229,9 @@ impl Tc {
 fn default_device(setting: &Setting) -> Option<String> {
     let routes = fs::read_to_string(setting.root.proc.join("net/route")).ok()?;
     let mut rows = routes.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<&str>>());
-    rows.find(|row| row.get(1) == Some(&"00000000")).and_then(|row| Some((*row.first()?).to_owned()))
+    // A VPN's route to the lower half of all addresses has the same destination, and another mask.
+    let is_default = |row: &Vec<&str>| row.get(1) == Some(&"00000000") && row.get(7) == Some(&"00000000");
+    rows.find(is_default).and_then(|row| Some((*row.first()?).to_owned()))
 }
 
 fn hz(setting: &Setting) -> i64 {

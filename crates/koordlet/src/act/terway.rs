@@ -89,6 +89,7 @@ impl Terway {
         match give_back(dir) {
             Ok(0) => self.complaint.clear(),
             Ok(count) => {
+                Trace::TerwayFiles.forget(&setting.root);
                 let message = format!("remove {count} files from {}; no policy asks for them", dir.display());
                 records.record(3, Subject::Node, NETWORK, message);
                 setting.metrics.count(Metric::NodeChange, &["terway-file", "success"]);

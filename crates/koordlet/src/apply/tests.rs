@@ -143,28 +143,30 @@ fn records_say_what_was_there() {
     }
 }
 
-/// A pod's container by its name, not by its id.
+/// A pod's container by its name, not by its id, one that initializes it too.
 #[test]
 fn records_name_pods() {
-    let mut world = World::new(Version::V2);
-    let pod = pod("a").qos("LS").container("main", &[], &[]).running().read();
-    let place = pod.containers[0].place(&pod).unwrap();
-    let dir = dir_of(&place, Driver::Cgroupfs).unwrap();
-    world.put(&format!("cgroup/{dir}/cpu.max"), "100000 100000\n");
-    let raise = wish(place, File::CpuCfsQuota, Value::Number(120_000), Cause::QuotaBurst);
-    let report =
-        world.applier.apply(Instant::now(), &Batch::Chain(vec![raise]), Names(std::slice::from_ref(&pod)));
-    assert_eq!(report.written, 1);
-    assert_eq!(world.get(&format!("cgroup/{dir}/cpu.max")), "120000");
-    let Answer::Page { events, .. } = world.auditor.query(&Query::default(), Instant::now()) else {
-        panic!()
-    };
-    let event = &events[0];
-    assert_eq!((event.kind.as_str(), event.name.as_str(), event.container.as_str()), ("pod", "a", "main"));
-    assert_eq!(
-        (event.reason.as_str(), event.message.as_str()),
-        ("CFSQuotaBurst", "update cpu.cfs_quota_us to 120000, was 100000")
-    );
+    let sketch = pod("a").qos("LS").container("main", &[], &[]).running();
+    let pod = sketch.initializing("setup", &[], &[]).read();
+    for (container, name) in pod.with_init_containers().zip(["main", "setup"]) {
+        let mut world = World::new(Version::V2);
+        let place = container.place(&pod).unwrap();
+        let dir = dir_of(&place, Driver::Cgroupfs).unwrap();
+        world.put(&format!("cgroup/{dir}/cpu.max"), "100000 100000\n");
+        let raise = wish(place, File::CpuCfsQuota, Value::Number(120_000), Cause::QuotaBurst);
+        let names = Names(std::slice::from_ref(&pod));
+        assert_eq!(world.applier.apply(Instant::now(), &Batch::Chain(vec![raise]), names).written, 1);
+        assert_eq!(world.get(&format!("cgroup/{dir}/cpu.max")), "120000");
+        let Answer::Page { events, .. } = world.auditor.query(&Query::default(), Instant::now()) else {
+            panic!()
+        };
+        let event = &events[0];
+        assert_eq!((event.kind.as_str(), event.name.as_str(), event.container.as_str()), ("pod", "a", name));
+        assert_eq!(
+            (event.reason.as_str(), event.message.as_str()),
+            ("CFSQuotaBurst", "update cpu.cfs_quota_us to 120000, was 100000")
+        );
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use koord_linux::resource::Resource;
 
 use super::super::leave::note_mount;
 use super::super::{Ground, Hands, Setting, resctrl};
+use crate::apply::Applier;
 use crate::audit::Subject;
 use crate::decide::hooks::pod_resctrl::{
     EVENT_CREATED, EVENT_REASON, EVENT_REMOVED, GROUP_PREFIX, group_name, leftovers, schemata,
@@ -50,7 +51,7 @@ impl PodResctrls {
             }
             if let Some(platform) = resctrl::platform(hardware, &self.cache_ids, hands) {
                 for (pod, wanted) in wanted {
-                    self.group(setting, pod, &resctrl, hands.applier.records());
+                    self.group(setting, pod, hands.applier);
                     let lines = schemata(wanted, &platform);
                     for problem in &lines.problems {
                         tracing::debug!(pod = %pod.name, %problem, "a line of resctrl is left out");
@@ -65,19 +66,22 @@ impl PodResctrls {
     }
 
     /// Makes the group of a pod, and tells when it is new.
-    fn group(&mut self, setting: &Setting, pod: &Pod, resctrl: &Resctrl, records: &Records) {
+    fn group(&mut self, setting: &Setting, pod: &Pod, applier: &mut Applier) {
         let name = group_name(&pod.id.uid);
-        let is_new = !resctrl.schemata_path(&name).exists();
-        if let Err(error) = resctrl.create(&name) {
-            return tracing::debug!(error = &error as &dyn std::error::Error, pod = %pod.name, "no resctrl group");
-        }
+        let is_new = match applier.ensure_resctrl(&name) {
+            Ok(is_new) => is_new,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                return tracing::debug!(error, pod = %pod.name, "no resctrl group");
+            }
+        };
         self.owners.insert(pod.id.uid.to_string(), (pod.namespace.clone(), pod.name.clone()));
         if is_new {
             setting.metrics.count(Metric::NodeChange, &["resctrl-group", "success"]);
             setting.note(&pod.namespace, &pod.name, &pod.id.uid, EVENT_REASON, EVENT_CREATED);
             let (namespace, pod) = (&*pod.namespace, &*pod.name);
             let message = format!("create resctrl group {name}; annotation {}", PodResctrl::KEY);
-            record(records, namespace, pod, message);
+            record(applier.records(), namespace, pod, message);
         }
     }
 

@@ -57,6 +57,41 @@ async fn pods_are_told_when_they_join_their_class() {
     assert_eq!(world.told(), [""; 0]);
 }
 
+/// Somebody takes a group away, or the whole file system: the next turn makes it again, and its lines are written at once.
+#[tokio::test]
+async fn classes_whose_groups_go_get_them_back() {
+    let batch = pod("batch").qos("BE").kube_qos("BestEffort").container("main", &[], &[]).running().read();
+    let web = pod("web").qos("LS").kube_qos("Burstable").container("main", &[], &[]).running().read();
+    let class = |end: i64| json!({ "resctrlQOS": { "enable": true, "catRangeEndPercent": end } });
+    let slo = json!({ "resourceQOSStrategy": { "beClass": class(30), "lsClass": class(100) } });
+    let mut world = divisible(
+        "Resctrl=false,RdtResctrl=true,GroupIdentity=false,CPUSetAllocator=false",
+        slo,
+        vec![batch, web],
+    );
+    world.listen();
+    world.turn_with_pods();
+    let be = world.host("sys/fs/resctrl/BE");
+    assert!(be.is_dir(), "the class has a group");
+    for group in ["LSR", "LS", "BE"] {
+        world.put_host(&format!("sys/fs/resctrl/{group}/schemata"), WHOLE);
+    }
+    world.turn_with_pods();
+    let line = |world: &World| fs::read_to_string(world.host("sys/fs/resctrl/BE/schemata")).unwrap();
+    assert!(line(&world).starts_with("L3:0=f;1=f"), "{}", line(&world));
+    let told = world.told();
+    assert_eq!(told.len(), 1, "nothing was written for others: {told:?}");
+    assert!(told[0].starts_with("batch UpdateResctrl: update schemata to L3:0=f;1=f"), "{told:?}");
+    world.turn_with_pods();
+    assert_eq!(world.told(), [""; 0]);
+    fs::remove_dir_all(&be).unwrap();
+    world.turn_with_pods();
+    assert!(be.is_dir(), "made again");
+    world.put_host("sys/fs/resctrl/BE/schemata", WHOLE);
+    world.turn_with_pods();
+    assert!(line(&world).starts_with("L3:0=f;1=f"), "{}", line(&world));
+}
+
 #[test]
 fn pods_have_their_own_shares() {
     let pods = vec![best_effort("batch"), with_annotation("cache", CACHE), with_annotation("web", BANDWIDTH)];

@@ -31,6 +31,14 @@ case "$line" in
 esac
 "#;
 
+/// A VPN's half of all addresses is no default route.
+const ROUTES: &str = "\
+Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT
+tun0\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000080\t0\t0\t0
+eth0\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0
+eth0\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+";
+
 /// Runs the scripts of a folder.
 struct Scripts {
     dir: PathBuf,
@@ -71,7 +79,7 @@ impl Traffic {
         assert!(Command::new("mkfifo").arg(scripts.join("gate")).status().unwrap().success());
         let root = Root::host(world.dir.path());
         fs::create_dir_all(root.proc.join("net")).unwrap();
-        fs::write(root.proc.join("net/route"), "Iface Destination\neth0 00000000\n").unwrap();
+        fs::write(root.proc.join("net/route"), ROUTES).unwrap();
         let host = Host { through: Vec::new(), time_limit };
         let traffic = Tc::new(&root, Box::new(Scripts { dir: scripts.clone(), host }));
         world.act.entries.push(entry(10, Box::new(traffic)));
@@ -205,10 +213,11 @@ fn a_program_that_failed_is_run_again_on_the_next_pass() {
 #[tokio::test]
 async fn pods_are_told_of_their_class() {
     let mut traffic = Traffic::new(TIME_LIMIT * 100);
+    let sketch = || pod("batch").qos("BE").kube_qos("BestEffort").ip("10.0.0.7");
     let limited = |egress: &str| {
         let annotation = format!(r#"{{"egressLimit":"{egress}"}}"#);
-        let sketch = pod("batch").qos("BE").kube_qos("BestEffort").annotated(PodNetworkQos::KEY, &annotation);
-        vec![sketch.ip("10.0.0.7").container("main", &[], &[]).running().read()]
+        let sketch = sketch().annotated(PodNetworkQos::KEY, &annotation);
+        vec![sketch.container("main", &[], &[]).running().read()]
     };
     traffic.world.listen();
     let told = |traffic: &mut Traffic| {
@@ -219,6 +228,9 @@ async fn pods_are_told_of_their_class() {
         all.filter(|text| text.contains("traffic class")).collect::<Vec<String>>()
     };
     assert_eq!(told(&mut traffic), [""; 0], "nothing leads its packets there before it has an address");
+    traffic.world.pods = vec![sketch().container("main", &[], &[]).running().read()];
+    let first = told(&mut traffic);
+    assert!(first.len() == 1 && first[0].ends_with("traffic class Be"), "{first:?}");
     for egress in ["10M", "20M"] {
         traffic.world.pods = limited(egress);
         let first = told(&mut traffic);
