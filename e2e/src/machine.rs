@@ -280,7 +280,7 @@ fn stripped(program: &Path) -> Result<Vec<u8>> {
 }
 
 /// The libraries of a program, as the loader finds them.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd").arg(program).output().context("cannot run ldd")?;
     ensure!(output.status.success(), "ldd {}: {}", program.display(), output.status);
     let lines = String::from_utf8(output.stdout)?;

@@ -78,16 +78,25 @@ fn pods_are_governed_in_a_virtual_machine_with_cgroup_v1() {
     play(Groups::V1, &["suppress", "limits", "evict", "restart"]);
 }
 
-/// On this host's own kernel, in groups of the test's own. Where there is no cgroup v1, the machine has it.
-#[test]
-fn koordlet_governs_this_host() {
-    let probe = Path::new("/sys/fs/cgroup/cpuset").join(format!("koord-probe-{}", std::process::id()));
+/// Plays a scene on this host's own kernel, in groups of the test's own. Where there is no cgroup v1, the machine has it.
+fn play_here(scene: &str) {
+    let probe =
+        Path::new("/sys/fs/cgroup/cpuset").join(format!("koord-probe-{scene}-{}", std::process::id()));
     if let Err(error) = std::fs::create_dir(&probe).and_then(|()| std::fs::remove_dir(&probe)) {
         eprintln!("SKIPPED: this host has no cgroup v1 that can be written: {error}");
         return;
     }
-    let scenes = ["shared-host"];
-    let output = Command::new(PROGRAM).arg("scenes").args(scenes).output().unwrap();
+    let output = Command::new(PROGRAM).args(["scenes", scene]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    all_passed(&scenes, output.status.code().unwrap_or(-1), &text);
+    all_passed(&[scene], output.status.code().unwrap_or(-1), &text);
+}
+
+#[test]
+fn koordlet_governs_this_host() {
+    play_here("shared-host");
+}
+
+#[test]
+fn containers_of_a_real_containerd_are_governed_and_stopped() {
+    play_here("containers");
 }

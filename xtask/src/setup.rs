@@ -68,6 +68,14 @@ const NEEDS: &[Need] = &[
         reason: "traffic control in that machine",
         install: &[APT_UPDATE, &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "iptables"]],
     },
+    Need {
+        probe: &["containerd", "--version"],
+        reason: "containers that a real runtime makes",
+        install: &[
+            APT_UPDATE,
+            &["apt-get", "install", "-y", "-qq", "--no-install-recommends", "containerd", "runc"],
+        ],
+    },
     STRACE,
     Need {
         probe: &["strip", "--version"],

@@ -1,6 +1,6 @@
 //! As much of gRPC as unary calls over unix sockets need: a path, a frame of five bytes before a message, a status behind it.
 
-pub(crate) mod client;
+pub mod client;
 pub(crate) mod server;
 
 use bytes::{BufMut, Bytes, BytesMut};

@@ -28,7 +28,7 @@ mod programs;
 // The process.
 pub mod explain;
 pub mod flags;
-mod grpc;
+pub mod grpc;
 pub mod hook_server;
 pub mod pod_resources;
 pub mod run;

@@ -29,7 +29,7 @@ pub enum CallError {
 }
 
 /// A connection to a server.
-pub(crate) struct Channel {
+pub struct Channel {
     sender: SendRequest<Full<Bytes>>,
 }
 
@@ -40,14 +40,14 @@ pub(crate) async fn connect(socket: &Path) -> Result<TokioIo<UnixStream>, CallEr
 }
 
 impl Channel {
-    pub(crate) async fn open(socket: &Path) -> Result<Channel, CallError> {
+    pub async fn open(socket: &Path) -> Result<Channel, CallError> {
         let (sender, connection) = http2::handshake(TokioExecutor::new(), connect(socket).await?).await?;
         tokio::spawn(connection);
         Ok(Channel { sender })
     }
 
     /// One call: a message goes to a method, `/package.Service/Method`, and one comes back.
-    pub(crate) async fn call(&mut self, path: &str, message: &[u8]) -> Result<Bytes, CallError> {
+    pub async fn call(&mut self, path: &str, message: &[u8]) -> Result<Bytes, CallError> {
         let request = Request::post(format!("http://localhost{path}"))
             .header(http::header::CONTENT_TYPE, CONTENT_TYPE)
             .header(http::header::TE, "trailers")

@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod containerd;
 mod modules;
 mod node;
 mod replay;

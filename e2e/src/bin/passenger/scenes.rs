@@ -1,6 +1,7 @@
 //! The scenes, by name. Each has a node of its own, and leaves nothing behind.
 
 mod clock;
+mod containers;
 mod cookies;
 mod disks;
 mod evict;
@@ -28,6 +29,7 @@ pub(crate) async fn play(name: &str) -> Result<()> {
         "shared-host" => suppress::play_on_shared_host().await,
         "limits" => limits::play().await,
         "evict" => evict::play().await,
+        "containers" => containers::play().await,
         "clock" => clock::play().await,
         "cookies" => cookies::play().await,
         "disks" => disks::play().await,

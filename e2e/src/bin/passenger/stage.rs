@@ -47,6 +47,11 @@ impl Stage {
         Ok(Stage { tree, world, dir, koordlet: None, runs: 0, pods: 0, first: Vec::new() })
     }
 
+    /// Where everything of this node lies that is no group.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// A pod with an idle container and its sandbox, of which kubelet tells. Answers its group's name and the
     /// container's process too.
     pub(crate) async fn pod(&mut self, plan: PodPlan<'_>) -> Result<Actor> {

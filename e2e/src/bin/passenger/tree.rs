@@ -29,6 +29,8 @@ pub(crate) struct Tree {
     pub(crate) kind: Kind,
     /// What koordlet is told to be the root.
     pub(crate) root: PathBuf,
+    /// The group below each hierarchy that all others are in; none where the machine is ours.
+    own: Option<String>,
     /// In order of creation.
     made: Vec<PathBuf>,
     processes: Vec<Process>,
@@ -46,13 +48,16 @@ impl Tree {
     pub(crate) fn new(dir: &Path, is_machine_ours: bool) -> Result<Tree> {
         let host = Path::new("/sys/fs/cgroup");
         let kind = if host.join("cgroup.controllers").exists() { Kind::V2 } else { Kind::V1 };
-        let mut tree = Tree { kind, root: host.to_owned(), made: Vec::new(), processes: Vec::new() };
+        let mut tree =
+            Tree { kind, root: host.to_owned(), own: None, made: Vec::new(), processes: Vec::new() };
         if !is_machine_ours {
             ensure!(kind == Kind::V1, "only cgroup v1 can be shared with others here");
             tree.root = dir.join("cgroup");
             fs::create_dir_all(&tree.root)?;
+            let name = format!("koord-passenger-{}", std::process::id());
+            tree.own = Some(name.clone());
             for controller in CONTROLLERS {
-                let own = host.join(controller).join(format!("koord-passenger-{}", std::process::id()));
+                let own = host.join(controller).join(&name);
                 fs::create_dir(&own).with_context(|| own.display().to_string())?;
                 tree.made.push(own.clone());
                 tree.inherit(controller, &own)?;
@@ -108,6 +113,13 @@ impl Tree {
             Kind::V1 => self.root.join(controller).join(group),
             Kind::V2 => self.root.join(group),
         }
+    }
+
+    /// A group as a runtime is told of it: from the root of every hierarchy.
+    pub(crate) fn name_in_kernel(&self, group: &str) -> Result<String> {
+        let own = self.own.as_deref().map_or(String::new(), |own| format!("/{own}"));
+        ensure!(self.kind == Kind::V1, "runtimes name groups of the systemd driver in another way");
+        Ok(format!("{own}/{group}"))
     }
 
     fn hierarchies(&self) -> &'static [&'static str] {
@@ -240,6 +252,13 @@ impl Tree {
         Ok(count.context("cpu.stat without nr_throttled")?.parse()?)
     }
 
+    /// Removes what a runtime made: in other hierarchies, and what it could not remove itself.
+    fn remove_others(&self) -> Result<()> {
+        let Some(own) = &self.own else { return Ok(()) };
+        let hierarchies = fs::read_dir("/sys/fs/cgroup")?;
+        hierarchies.flatten().try_for_each(|hierarchy| remove_with_children(&hierarchy.path().join(own)))
+    }
+
     /// Everything that koordlet may write, by path: what the node is like.
     pub(crate) fn picture(&self) -> Vec<(PathBuf, String)> {
         const FILES: [&str; 18] = [
@@ -279,12 +298,19 @@ impl Drop for Tree {
             let _ = process.child.kill();
             let _ = process.child.wait();
         }
-        for path in self.made.iter().rev() {
-            if let Err(error) = remove_group(path) {
-                eprintln!("left behind: {error:#}");
-            }
+        let others = self.remove_others();
+        let made = self.made.iter().rev().try_for_each(|path| remove_group(path));
+        if let Err(error) = others.and(made) {
+            eprintln!("left behind: {error:#}");
         }
     }
+}
+
+fn remove_with_children(group: &Path) -> Result<()> {
+    let Ok(entries) = fs::read_dir(group) else { return Ok(()) };
+    let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.map(|entry| entry.path()).try_for_each(|dir| remove_with_children(&dir))?;
+    remove_group(group)
 }
 
 /// A group is busy until its last task is quite gone.

@@ -14,7 +14,7 @@ use crate::tree::BUSY;
 const HELD_MIB: u64 = 192;
 
 /// Asks for more CPU than it can get.
-const GREEDY: PodPlan<'static> = PodPlan {
+pub(super) const GREEDY: PodPlan<'static> = PodPlan {
     name: "greedy",
     qos: "BE",
     kube_qos: "BestEffort",
