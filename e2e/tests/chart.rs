@@ -152,12 +152,12 @@ fn agents(release: &Release) {
     };
     let Root { cgroup, proc, sys, sys_fs, var_run, run, kubelet, state } = options.root;
     assert_eq!(proc, Path::new("/proc"), "the host's, by hostPID");
-    for dir in [sys, var_run, run, kubelet] {
+    for dir in [var_run, run, kubelet] {
         assert_eq!(mount(&dir)["readOnly"], true, "{}", dir.display());
     }
     let socket = options.hooks.server.socket.parent().unwrap();
     let registry = &options.hooks.server.directory;
-    for dir in [&cgroup, &sys_fs, &state, socket, registry, Path::new("/metric-data/")] {
+    for dir in [&cgroup, &sys, &sys_fs, &state, socket, registry, Path::new("/metric-data/")] {
         assert_eq!(mount(dir)["readOnly"], Value::Null, "{}", dir.display());
     }
     let daemon = release.get("daemonset/koord-device-daemon");

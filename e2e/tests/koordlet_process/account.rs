@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Node};
 use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
 use koord_testkit::ControlPlane;
 use koordlet::run::start;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
@@ -67,6 +67,17 @@ async fn what_the_chart_grants_is_enough() -> Result<()> {
         Ok(topologies.get_opt(NODE).await?.is_some_and(|object| !object.annotations().is_empty()))
     })
     .await?;
+    // What CPUs services share follows a Node that keeps one of eight back.
+    let reserved = json!({ "metadata": { "annotations": {
+        "node.koordinator.sh/reservation": r#"{"reservedCPUs":"0"}"# } } });
+    let nodes: Api<Node> = Api::all(client.clone());
+    nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(&reserved)).await?;
+    until("the topology follows the Node", || async {
+        let object = topologies.get(NODE).await?;
+        let pools = object.annotations().get("node.koordinator.sh/cpu-shared-pools");
+        Ok(pools.is_some_and(|pools| pools.contains("1-7")))
+    })
+    .await?;
     let devices: Api<koord_api::crd::device::Device> = Api::all(client.clone());
     until("the devices", || async { Ok(devices.get_opt(NODE).await?.is_some()) }).await?;
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
@@ -88,6 +99,7 @@ async fn what_the_chart_grants_is_enough() -> Result<()> {
         ("create", "pods/eviction"),
         ("get", "persistentvolumeclaims"),
         ("update", nodemetrics),
+        ("update", "devices.scheduling.koordinator.sh"),
     ] {
         assert!(may(verb, what), "{verb} {what}");
     }

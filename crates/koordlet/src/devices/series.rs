@@ -16,6 +16,8 @@ pub struct GpuCollector {
     known: HashMap<Name, Series>,
     batch: Batch,
     round: u64,
+    /// What was taken in last.
+    last: Option<Arc<Reading>>,
 }
 
 /// Whose series: None is the node's.
@@ -36,19 +38,24 @@ impl GpuCollector {
             known: HashMap::new(),
             batch: Batch::default(),
             round: 0,
+            last: None,
         }
     }
 
-    /// One round.
+    /// One round. A reading is taken in once: while a driver hangs there are no samples, instead of old ones again.
     pub fn collect(
         &mut self,
-        reading: &Reading,
+        reading: &Arc<Reading>,
         pods: &[Arc<PodState>],
         store: &mut Store,
         now_ms: i64,
     ) -> Result<(), AppendError> {
+        if self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, reading)) {
+            return Ok(());
+        }
+        self.last = Some(reading.clone());
         self.round += 1;
-        let GpuCollector { samples, known, batch, round } = self;
+        let GpuCollector { samples, known, batch, round, .. } = self;
         samples.round(reading, pods, &mut |subject, usage| {
             let series = known.entry(name(subject, usage)).or_insert_with(|| Series {
                 core: Id::default(),
@@ -107,11 +114,14 @@ mod tests {
         let cgroups = Arc::new(Cgroups::new(&root, Version::V2, Driver::Cgroupfs));
         let mut collector = GpuCollector::new(cgroups);
         let mut store = Store::new(&Limits::default());
-        for (second, busy) in [(1, 30), (2, 40)] {
+        let reading = |busy: u32| {
             let usage = GpuUse { busy_percent: Some(busy), memory_bytes: Some(4000), ..GpuUse::default() };
-            let reading = Reading { gpus: vec![GpuReading { minor: 3, uuid: "GPU-3".into(), usage }] };
-            collector.collect(&reading, &[], &mut store, second * 1000).unwrap();
-        }
+            Arc::new(Reading { gpus: vec![GpuReading { minor: 3, uuid: "GPU-3".into(), usage }] })
+        };
+        let last = reading(40);
+        collector.collect(&reading(30), &[], &mut store, 1000).unwrap();
+        collector.collect(&last, &[], &mut store, 2000).unwrap();
+        collector.collect(&last, &[], &mut store, 3000).unwrap();
         let average = |kind: Kind| {
             let key = kind.of([&"3".into(), &"GPU-3".into()]);
             let points = store.query(&key.into(), Window { start_ms: 0, end_ms: 10_000 });
@@ -119,7 +129,10 @@ mod tests {
         };
         assert_eq!(average(Kind::NodeGpuCoreUsage), 35.0, "koordlet-observe#13.4.D6");
         assert_eq!(average(Kind::NodeGpuMemoryUsage), 4000.0, "koordlet-observe#13.4.D6");
-        collector.collect(&Reading::default(), &[], &mut store, 3000).unwrap();
+        let key = Kind::NodeGpuCoreUsage.of([&"3".into(), &"GPU-3".into()]);
+        let points = store.query(&key.into(), Window { start_ms: 0, end_ms: 10_000 });
+        assert_eq!(points.value(Aggregate::Count).unwrap(), 2.0, "a driver that hangs has no samples");
+        collector.collect(&Arc::default(), &[], &mut store, 4000).unwrap();
         assert!(collector.known.is_empty(), "nothing is kept of cards that left");
     }
 }
