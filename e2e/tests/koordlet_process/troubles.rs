@@ -3,7 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use koord_api::crd::node_resource_topology::v1alpha1::NodeResourceTopology;
+use koord_api::crd::node_slo::NodeSLO;
 use koordlet::run::start;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::node::{NODE, Pods, Tree, cluster, kubelet, objects, page, pod, stop, until};
@@ -30,6 +36,44 @@ async fn a_node_that_nobody_knows_is_waited_for() -> Result<()> {
     objects(&client).await?;
     until("best-effort pods are suppressed", || async { Ok(tree.best_effort_cpus("/podbatch/2b")? == 6) })
         .await?;
+    stop(running).await?;
+    end.cancel();
+    cluster.stop().await;
+    Ok(())
+}
+
+/// An annotation of the Node that cannot be read stops what follows from it, and nothing else.
+#[tokio::test]
+async fn a_faulty_annotation_of_the_node_stops_nothing_else() -> Result<()> {
+    let tree = Tree::new()?;
+    let (cluster, config, client) = cluster().await?;
+    objects(&client).await?;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let annotate = async |value: Option<&str>| {
+        let patch =
+            json!({ "metadata": { "annotations": { "node.koordinator.sh/system-qos-resource": value } } });
+        nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(&patch)).await
+    };
+    annotate(Some("{")).await?;
+    let slos: Api<NodeSLO> = Api::all(client.clone());
+    let policy = json!({ "spec": { "resourceUsedThresholdWithBE": { "cpuSuppressPolicy": "cfsQuota" } } });
+    slos.patch(NODE, &PatchParams::default(), &Patch::Merge(&policy)).await?;
+    let end = CancellationToken::new();
+    let pods: Pods = Arc::new(Mutex::new(Some(vec![pod("batch", "BE", "BestEffort", "2b")])));
+    let port = kubelet(pods, end.clone()).await?;
+    let running = start(tree.options(port, "")?, config).await?;
+    until("best-effort pods have a quota", || async {
+        Ok(tree.get("sys/fs/cgroup/cpu/kubepods/besteffort/cpu.cfs_quota_us")? == "520000")
+    })
+    .await?;
+    until("it is ready", || async { Ok(page(&running, "/readyz").await.is_ok()) }).await?;
+    let topologies: Api<NodeResourceTopology> = Api::all(client.clone());
+    ensure!(topologies.get_opt(NODE).await?.is_none(), "something was told that cannot be known");
+    annotate(None).await?;
+    until("the topology is told once it can be known", || async {
+        Ok(topologies.get_opt(NODE).await?.is_some())
+    })
+    .await?;
     stop(running).await?;
     end.cancel();
     cluster.stop().await;

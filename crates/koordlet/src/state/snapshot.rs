@@ -31,7 +31,8 @@ pub struct Snapshot {
     pub slo: Option<Arc<Effective>>,
     /// What the kubelet last told, by uid.
     pub pods: Arc<[Arc<PodState>]>,
-    /// None before the first round of the topology report.
+    /// None before the first round of the topology report, and while that cannot be worked out: then what moves CPU sets
+    /// rests, and everything else goes on.
     pub layout: Option<Arc<Layout>>,
     /// None before `/sys` was read.
     pub hardware: Option<Arc<Hardware>>,
@@ -52,6 +53,8 @@ pub struct Synced {
     /// The NodeMetric of this node exists.
     pub metric: bool,
     pub claims: bool,
+    /// The layout was worked out once, or what is known of the node does not allow it.
+    pub layout: bool,
 }
 
 impl Snapshot {
@@ -62,7 +65,7 @@ impl Snapshot {
             (self.synced.slo, "the list of NodeSLOs"),
             (self.synced.pods, "the kubelet's pods"),
             (self.synced.claims, "the list of PersistentVolumeClaims"),
-            (self.layout.is_some(), "the CPUs of the node"),
+            (self.layout.is_some() || self.synced.layout, "the CPUs of the node"),
         ];
         parts.into_iter().filter(|(is_there, _)| !is_there).map(|(_, name)| name).collect()
     }

@@ -142,7 +142,7 @@ impl Reporter {
             return Ok(());
         }
         self.query_kubelet().await?;
-        let cpu_manager = self.cpu_manager()?;
+        let cpu_manager = self.cpu_manager().inspect_err(|_| self.tried())?;
         let last = self.last.take().filter(|last| last.is_of(node, hardware, &snapshot.pods, &cpu_manager));
         let mut last = match last {
             Some(last) => last,
@@ -173,6 +173,7 @@ impl Reporter {
             if let ComputeError::NumaNodes { layout, .. } = error {
                 self.publish(layout);
             }
+            self.tried();
         })?;
         if self.warnings != computed.warnings {
             self.warnings.clone_from(&computed.warnings);
@@ -236,6 +237,14 @@ impl Reporter {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(RoundError::File { path, source }),
+        }
+    }
+
+    /// Nobody needs to wait for the layout any longer, though there may be none: a faulty annotation of the Node stops the
+    /// report, not the agent.
+    fn tried(&self) {
+        if !self.state.load().synced.layout {
+            self.state.update(|snapshot| snapshot.synced.layout = true);
         }
     }
 

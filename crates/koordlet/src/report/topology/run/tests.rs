@@ -96,6 +96,43 @@ async fn odd_machines_have_a_layout() {
     }
 }
 
+/// What the Node or kubelet says cannot be read: nothing is reported and no CPU set moves, but nobody waits for it.
+#[tokio::test]
+async fn faults_of_others_hold_only_the_report_up() {
+    let (_folder, root) = machine();
+    let broken = [("node.koordinator.sh/system-qos-resource".to_owned(), "{".to_owned())];
+    let state = state();
+    state.update(|snapshot| {
+        let node =
+            NodeState { annotations: Some(broken.into()), ..(**snapshot.node.as_ref().unwrap()).clone() };
+        snapshot.node = Some(Arc::new(node));
+    });
+    assert!(state.load().missing().contains(&"the CPUs of the node"));
+    let mut reporter = reporter(&state, &root, None);
+    assert!(reporter.round().await.is_err());
+    assert!(state.load().layout.is_none());
+    assert!(!state.load().missing().contains(&"the CPUs of the node"));
+    state.update(|snapshot| {
+        let node = NodeState { annotations: None, ..(**snapshot.node.as_ref().unwrap()).clone() };
+        snapshot.node = Some(Arc::new(node));
+    });
+    reporter.round().await.unwrap();
+    assert!(state.load().layout.is_some(), "it is mended");
+}
+
+/// The same of kubelet's own file.
+#[tokio::test]
+async fn faults_of_kubelets_file_hold_only_the_report_up() {
+    let (_folder, root) = machine();
+    fs::create_dir_all(root.kubelet.join("cpu_manager_state")).unwrap();
+    let state = state();
+    let mut reporter = reporter(&state, &root, None);
+    reporter.config.known =
+        Some(KubeletConfig { cpu_manager_policy: "static".to_owned(), ..Default::default() });
+    assert!(reporter.round().await.is_err(), "a folder is no file");
+    assert!(!state.load().missing().contains(&"the CPUs of the node"));
+}
+
 #[tokio::test]
 async fn nothing_is_told_before_pods_are_known() {
     let (_folder, root) = machine();
