@@ -71,6 +71,8 @@ pub struct Leftovers<'a> {
     pub terway_dir: &'a Path,
     pub is_host_mode: bool,
     pub records: &'a Records,
+    /// Why it goes, for those who read the log.
+    pub why: &'static str,
 }
 
 impl Leftovers<'_> {
@@ -135,8 +137,8 @@ impl Leftovers<'_> {
 
     /// What was taken away is told in the log, and in the audit log.
     fn record(&self, what: &str) {
-        tracing::info!(what, "taken away, for its feature is off");
-        self.records.record(3, Subject::Node, GIVE_BACK, format!("take away {what}; its feature is off"));
+        tracing::info!(what, why = self.why, "taken away");
+        self.records.record(3, Subject::Node, GIVE_BACK, format!("take away {what}; {}", self.why));
     }
 
     /// Where there is a mark, which stays as long as something does.
@@ -235,6 +237,7 @@ mod tests {
             terway_dir: &root.var_run.join("terway"),
             is_host_mode: true,
             records,
+            why: "nobody wants it",
         };
         leftovers.take_away(is_on)
     }
@@ -298,8 +301,7 @@ mod tests {
             let messages: Vec<&str> = events.iter().map(|event| &*event.message).collect();
             assert_eq!(messages.len(), usize::from(told.is_some()), "{name}: {messages:?}");
             assert!(messages.iter().all(|message| {
-                told.is_some_and(|told| message.starts_with(told))
-                    && message.ends_with("; its feature is off")
+                told.is_some_and(|told| message.starts_with(told)) && message.ends_with("; nobody wants it")
             }));
             let left = all.into_iter().filter(|trace| trace.is_left(&root));
             let want = if stays { vec![Trace::TerwayFiles] } else { Vec::new() };

@@ -12,7 +12,7 @@ mod shaper;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::sync::Arc;
@@ -49,6 +49,8 @@ pub(super) struct Tc {
     numbers: Option<BTreeMap<Arc<str>, u32>>,
     /// Classes of pods that were told of, and why, by uid.
     told: BTreeMap<Arc<str>, (Value, String)>,
+    /// Pods whose group was written since: that left a record, which says it all.
+    recorded: BTreeSet<Arc<str>>,
     /// Whether an earlier run shaped traffic, and told pods so.
     is_inherited: bool,
     /// What was last said about it, so that it is said once.
@@ -84,6 +86,7 @@ impl Tc {
             made: None,
             numbers: None,
             told: BTreeMap::new(),
+            recorded: BTreeSet::new(),
             complaint: String::new(),
         }
     }
@@ -119,6 +122,7 @@ impl Strategy for Tc {
         if !tc::is_on(&slo.qos) {
             (self.numbers, self.is_inherited) = (None, false);
             self.told.clear();
+            self.recorded.clear();
             match self.shaper.has_mark() {
                 true => self.order(Order::Remove, ground.now),
                 false => self.complaint.clear(),
@@ -139,7 +143,12 @@ impl Strategy for Tc {
         for problem in &pods.problems {
             tracing::debug!(problem, "the traffic of a pod is not shaped");
         }
-        hands.apply(ground, &Batch::Each(pods.wishes.clone()));
+        for wish in &pods.wishes {
+            let is_written = hands.apply(ground, &Batch::Each(vec![wish.clone()])).written > 0;
+            if let (true, Place::Pod(pod)) = (is_written, &wish.place) {
+                self.recorded.insert(pod.uid.clone());
+            }
+        }
         let desired = Desired { device, classes, pods };
         let is_made = self.made.as_ref().is_some_and(|(made, at)| {
             **made == desired && ground.now.saturating_duration_since(*at) < REPAIR_EVERY
@@ -186,17 +195,16 @@ impl Tc {
         true
     }
 
-    /// Says to which class their traffic goes now, to pods for whom that is new. With v1 a new class id of their group
-    /// leaves a record that says so.
+    /// Says to which class their traffic goes now, to pods for whom that is new and that no record has told.
     fn tell_pods(&mut self, plan: &PodPlan, version: Version, records: &Records) {
         let (mut told, is_inherited) = (BTreeMap::new(), std::mem::take(&mut self.is_inherited));
+        let recorded = std::mem::take(&mut self.recorded);
         for wish in &plan.wishes {
             let Place::Pod(pod) = &wish.place else { continue };
             let words = (wish.value.clone(), wish.why.to_string());
             let before = self.told.get(&pod.uid);
             let is_led = version == Version::V1 || plan.recognised.contains(&pod.uid);
-            let is_recorded = version == Version::V1 && before.is_none_or(|(value, _)| *value != words.0);
-            if !is_inherited && !is_recorded && is_led && before != Some(&words) {
+            if !is_inherited && !recorded.contains(&pod.uid) && is_led && before != Some(&words) {
                 let message = format!("update traffic class to {}{}", words.0, words.1);
                 records.tell_pod(&pod.uid, "", NETWORK, &message);
             }

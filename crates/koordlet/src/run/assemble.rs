@@ -269,7 +269,7 @@ impl Base {
         let is_on = |gate: &str| self.options.gates.is_on(gate);
         let report =
             applier.give_back(Instant::now(), |change| !gates_of(change).iter().any(|gate| is_on(gate)));
-        let stay = leftovers(&self.options, &self.cgroups, &applier).take_away(is_on);
+        let stay = leftovers(&self.options, &self.cgroups, &applier, "its feature is off").take_away(is_on);
         if report.written + report.failed + stay > 0 {
             let (files, failed) = (report.written, report.failed + stay);
             tracing::info!(files, failed, "changes of features that are off now were given back");
@@ -347,7 +347,12 @@ fn terway_dir(options: &Options) -> &'static Path {
     Path::new(if options.is_host_mode { "/var/lib/terway/qos" } else { "/host-var-lib/terway/qos" })
 }
 
-fn leftovers<'a>(options: &'a Options, cgroups: &'a Cgroups, applier: &'a Applier) -> Leftovers<'a> {
+fn leftovers<'a>(
+    options: &'a Options,
+    cgroups: &'a Cgroups,
+    applier: &'a Applier,
+    why: &'static str,
+) -> Leftovers<'a> {
     Leftovers {
         root: &options.root,
         cgroups,
@@ -355,6 +360,7 @@ fn leftovers<'a>(options: &'a Options, cgroups: &'a Cgroups, applier: &'a Applie
         terway_dir: terway_dir(options),
         is_host_mode: options.is_host_mode,
         records: applier.records(),
+        why,
     }
 }
 
@@ -368,7 +374,7 @@ pub fn clean_up(options: &Options) -> Result<(), StartError> {
     let auditor = auditor(options);
     let mut applier = applier(options, cgroups.clone(), &Records::only(auditor.clone()), &metrics);
     let report = applier.give_back(Instant::now(), |_| true);
-    let others = leftovers(options, &cgroups, &applier).take_away(|_| false)
+    let others = leftovers(options, &cgroups, &applier, "koordlet leaves the node").take_away(|_| false)
         + usize::from(hook_server::withdraw(&options.hooks.server));
     auditor.flush();
     tracing::info!(files = report.written, failed = report.failed + others, "changes were given back");

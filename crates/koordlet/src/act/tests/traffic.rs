@@ -69,8 +69,13 @@ const QUOTA: &str = "kubepods/besteffort/cpu.max";
 
 impl Traffic {
     fn new(time_limit: Duration) -> Traffic {
-        let mut world = World::new(Version::V2, "", slo("tc"), vec![best_effort("batch")]);
-        world.put(QUOTA, "max 100000\n");
+        let traffic = Traffic::of(Version::V2, time_limit);
+        traffic.world.put(QUOTA, "max 100000\n");
+        traffic
+    }
+
+    fn of(version: Version, time_limit: Duration) -> Traffic {
+        let mut world = World::new(version, "", slo("tc"), vec![best_effort("batch")]);
         let scripts = world.dir.path().join("scripts");
         fs::create_dir(&scripts).unwrap();
         for name in ["tc", "ipset", "iptables"] {
@@ -252,6 +257,31 @@ async fn pods_are_told_of_their_class() {
     told(&mut traffic);
     let last = traffic.world.records("netqos reconcile").pop().unwrap().1;
     assert_eq!(last, "remove traffic classes; no policy asks for them");
+}
+
+/// With v1 a class id that was written to the pod's group has left a record; one that stands there already, or has nowhere
+/// to stand, has not, and the pod is told.
+#[tokio::test]
+async fn pods_with_class_ids_are_told_once() {
+    const CLASS: &str = "net_cls/kubepods/besteffort/podbatch/net_cls.classid";
+    for (name, before, is_written) in
+        [("new", Some("0"), true), ("from before", Some("65540"), false), ("not mounted", None, false)]
+    {
+        let mut traffic = Traffic::of(Version::V1, TIME_LIMIT * 100);
+        if let Some(before) = before {
+            traffic.world.put(CLASS, before);
+            traffic.world.put("net_cls/kubepods/net_cls.classid", "0");
+        }
+        traffic.world.listen();
+        traffic.second(1.0);
+        traffic.take_over();
+        traffic.second(1.0);
+        let told: Vec<String> =
+            traffic.world.told().into_iter().filter(|text| text.contains("class")).collect();
+        let want = if is_written { "net_cls.classid to 65540" } else { "update traffic class to " };
+        assert!(told.len() == 1 && told[0].contains(want), "{name}: {told:?}");
+        assert_eq!(before.map(|_| traffic.world.get(CLASS)), before.map(|_| "65540".to_owned()), "{name}");
+    }
 }
 
 /// The program that hangs is let go, or ended.
