@@ -36,6 +36,8 @@ const TICK: Duration = Duration::from_secs(1);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often it looks for what may be forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// How often it looks for models that expired or are to be saved, however often they learn.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// A question to the thread, or something for it to do.
 type Question = Box<dyn FnOnce(&mut Brain) + Send>;
@@ -113,6 +115,8 @@ struct Progress {
     trained: Option<Instant>,
     tidied: Instant,
     is_acting: bool,
+    /// When models were last dropped and saved.
+    kept: Option<Instant>,
     are_models_restored: bool,
 }
 
@@ -236,6 +240,7 @@ impl Brain {
                 tidied: now,
                 is_acting: false,
                 are_models_restored: false,
+                kept: None,
             },
         }
     }
@@ -417,12 +422,12 @@ impl Brain {
         if !std::mem::replace(&mut self.progress.are_models_restored, true) {
             self.checkpoints.restore(&mut self.predictor, self.pods.iter().map(|pod| &*pod.id.uid));
         }
-        let is_due = self
-            .progress
-            .trained
-            .is_none_or(|at| now.instant.saturating_duration_since(at) >= self.training_interval);
-        if !is_due {
-            return;
+        if is_due(&mut self.progress.trained, self.training_interval, now.instant) {
+            let interval_ms = self.predictor.settings().training_interval_ms;
+            self.predictor.train(&training(&self.store, snapshot, interval_ms, now.unix_ms), now.unix_ms);
+        }
+        if is_due(&mut self.progress.kept, KEEP_EVERY, now.instant) {
+            self.checkpoints.keep(&mut self.predictor, now.unix_ms);
         }
         self.progress.trained = Some(now.instant);
         let training =
@@ -457,5 +462,17 @@ impl Brain {
     pub fn end(mut self) {
         self.collectors.stop();
         self.store.close();
+
+/// Whether something that happens now and then is to happen now; if so it is noted. The first time it is.
+fn is_due(last: &mut Option<Instant>, every: Duration, now: Instant) -> bool {
+    let is_due = last.is_none_or(|at| now.saturating_duration_since(at) >= every);
+    if is_due {
+        *last = Some(now);
+    }
+    is_due
+}
+
+#[cfg(test)]
+mod tests;
     }
 }
