@@ -295,6 +295,9 @@ impl Brain {
         self.progress.health.set(missing);
         if now.instant.saturating_duration_since(self.progress.tidied) >= TIDY_EVERY {
             self.progress.tidied = now.instant;
+        if self.has_store_metrics {
+            self.shown.store(&self.metrics, self.store.stats());
+        }
             self.tidy(now);
         }
     }
@@ -439,9 +442,6 @@ impl Brain {
     fn tidy(&mut self, now: Moment) {
         self.applier.tidy(now.instant);
         self.metrics.sweep(now.instant);
-        if self.has_store_metrics {
-            show::store(&self.metrics, &self.store.stats());
-        }
     }
 
     /// How much is remembered.

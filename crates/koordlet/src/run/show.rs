@@ -25,6 +25,7 @@ const MANY_EVERY: u32 = 10;
 #[derive(Default)]
 pub(super) struct Shown {
     rounds: Rounds,
+    store: Stats,
     seconds: u32,
     /// Whether there are rows that must go with the last reading.
     has_applications: bool,
@@ -72,6 +73,29 @@ impl Shown {
             }
         }
         self.rounds = *rounds;
+    }
+
+    /// The store's own numbers.
+    pub(super) fn store(&mut self, metrics: &KoordletMetrics, stats: Stats) {
+        let number = |count: usize| nearest(i64::try_from(count).unwrap_or(i64::MAX));
+        for (metric, value) in [
+            (Metric::StoreSeries, number(stats.series)),
+            (Metric::StoreChunks, number(stats.chunks)),
+            (Metric::StoreMemory, number(stats.memory_bytes)),
+            (Metric::StoreBlocks, number(stats.blocks)),
+            (Metric::StoreBytes, nearest(i64::try_from(stats.blocks_bytes).unwrap_or(i64::MAX))),
+        ] {
+            metrics.set(metric, &[], value);
+        }
+        let last = self.store;
+        for (metric, before, now) in [
+            (Metric::StoreSamples, last.appended_total, stats.appended_total),
+            (Metric::StoreOutOfOrder, last.out_of_order_total, stats.out_of_order_total),
+            (Metric::StoreShed, last.shed_total, stats.shed_total),
+        ] {
+            metrics.add(metric, &[], now.saturating_sub(before));
+        }
+        self.store = stats;
     }
 }
 
@@ -188,21 +212,6 @@ pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod]) {
             show(Metric::ContainerRequests, "integer", &container.requests);
             show(Metric::ContainerLimits, "byte", &container.limits);
         }
-    }
-}
-
-pub(super) fn store(metrics: &KoordletMetrics, stats: &Stats) {
-    let number = |count: usize| nearest(i64::try_from(count).unwrap_or(i64::MAX));
-    let wide = |count: u64| nearest(i64::try_from(count).unwrap_or(i64::MAX));
-    for (metric, value) in [
-        (Metric::StoreSeries, number(stats.series)),
-        (Metric::StoreChunks, number(stats.chunks)),
-        (Metric::StoreSamples, wide(stats.appended_total)),
-        (Metric::StoreBlocks, number(stats.blocks)),
-        (Metric::StoreBytes, wide(stats.blocks_bytes)),
-        (Metric::StoreOutOfOrder, wide(stats.out_of_order_total)),
-    ] {
-        metrics.set(metric, &[], value);
     }
 }
 

@@ -75,3 +75,14 @@ async fn what_is_waited_for_is_said_every_half_minute() {
                 the list of PersistentVolumeClaims, the CPUs of the node\"";
     assert_eq!(said, [30, 60].map(|second| (second, line.to_owned())));
 }
+
+#[tokio::test]
+async fn the_store_is_shown_from_the_first_second() {
+    let dir = tempfile::tempdir().unwrap();
+    for (line, is_shown) in [("", true), ("--tsdb-enable-prometheus-metric=false", false)] {
+        let mut brain = brain(dir.path(), line).await;
+        brain.second(after(&brain, 0));
+        let page = brain.metrics.external().render(Format::Prometheus);
+        assert_eq!(page.contains("\nkoordlet_store_memory_bytes{} "), is_shown, "{page}");
+    }
+}
