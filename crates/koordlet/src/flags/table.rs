@@ -17,6 +17,13 @@ const SERVING: &[Flag] = &[
         "give back everything that an earlier run changed on this node, and end",
     )
     .group("Serving"),
+    Flag::new(
+        "correct-resource-units",
+        Bool,
+        "false",
+        "label requests and limits of containers with their own units, not the original's",
+    )
+    .group("Serving"),
 ];
 
 const CLUSTER: &[Flag] = &[
@@ -96,6 +103,12 @@ const KUBELET: &[Flag] = &[
         Bool,
         "false",
         "take devices only from what vendors describe",
+    ),
+    kubelet(
+        "gpu-ignored-xids",
+        List,
+        "13,31,43,45,68,109",
+        "numbers of XID errors that do not make a GPU unhealthy: those of applications",
     ),
 ];
 

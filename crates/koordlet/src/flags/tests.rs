@@ -1,6 +1,7 @@
 //! Flags and variables with their defaults, and what is said about wrong ones.
 
 use super::*;
+use crate::devices::XIDS_OF_APPLICATIONS;
 
 fn read(line: &str, environment: &[(&str, &str)]) -> Result<Request, OptionsError> {
     let environment: Vec<(String, String)> =
@@ -45,7 +46,19 @@ fn defaults() {
     assert_eq!(options.hooks.reconcile_interval, Duration::from_secs(10));
     assert!(options.gates.is_on("BECPUSuppress") && !options.gates.is_on("AuditEvents"));
     assert_eq!(options.warnings, Vec::<String>::new());
-    assert!(!options.clean_up);
+    assert!(!options.clean_up && !options.has_correct_units);
+    assert_eq!(options.reports.ignored_xids, XIDS_OF_APPLICATIONS.into());
+}
+
+#[test]
+fn lists() {
+    for (line, want) in [
+        ("-gpu-ignored-xids=79", vec![79]),
+        ("-gpu-ignored-xids=79,13", vec![13, 79]),
+        ("-gpu-ignored-xids=", vec![]),
+    ] {
+        assert_eq!(run(line).reports.ignored_xids.into_iter().collect::<Vec<u64>>(), want, "{line}");
+    }
 }
 
 /// koordlet-observe 1.2: a mode decides where the host's files are, and flags change each.
@@ -120,6 +133,7 @@ fn complaints() {
         ("-feature-gates=CPUBurst=maybe", 2, "maybe"),
         ("-collect-res-used-interval=-1s", 1, "not negative"),
         ("-audit-max-disk-space-mb=0", 1, "audit-max-disk-space-mb"),
+        ("-gpu-ignored-xids=13,x", 1, "gpu-ignored-xids"),
         ("-addr=nowhere", 1, "an address"),
         ("word", 1, "takes no arguments"),
     ] {

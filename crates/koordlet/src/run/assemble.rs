@@ -241,6 +241,7 @@ impl Base {
             evictor: Box::new(sender),
             metrics: self.metrics.clone(),
             has_store_metrics: options.store.has_metrics,
+            has_correct_units: options.has_correct_units,
             health,
         }
     }

@@ -70,6 +70,7 @@ pub struct Brain {
     shown: Shown,
     metrics: KoordletMetrics,
     has_store_metrics: bool,
+    has_correct_units: bool,
     progress: Progress,
 }
 
@@ -104,6 +105,7 @@ pub(super) struct Parts {
     pub(super) evictor: Box<dyn Evictor>,
     pub(super) metrics: KoordletMetrics,
     pub(super) has_store_metrics: bool,
+    pub(super) has_correct_units: bool,
     pub(super) health: Readiness,
 }
 
@@ -113,10 +115,10 @@ struct Progress {
     started: Instant,
     complained: Instant,
     trained: Option<Instant>,
-    tidied: Instant,
-    is_acting: bool,
     /// When models were last dropped and saved.
     kept: Option<Instant>,
+    tidied: Instant,
+    is_acting: bool,
     are_models_restored: bool,
 }
 
@@ -232,15 +234,16 @@ impl Brain {
             shown: Shown::default(),
             metrics: parts.metrics,
             has_store_metrics: parts.has_store_metrics,
+            has_correct_units: parts.has_correct_units,
             progress: Progress {
                 health: parts.health,
                 started: now,
                 complained: now,
                 trained: None,
+                kept: None,
                 tidied: now,
                 is_acting: false,
                 are_models_restored: false,
-                kept: None,
             },
         }
     }
@@ -292,12 +295,12 @@ impl Brain {
             self.progress.complained = now.instant;
             tracing::warn!(missing = missing.join(", "), "nothing is done yet");
         }
-        self.progress.health.set(missing);
-        if now.instant.saturating_duration_since(self.progress.tidied) >= TIDY_EVERY {
-            self.progress.tidied = now.instant;
         if self.has_store_metrics {
             self.shown.store(&self.metrics, self.store.stats());
         }
+        self.progress.health.set(missing);
+        if now.instant.saturating_duration_since(self.progress.tidied) >= TIDY_EVERY {
+            self.progress.tidied = now.instant;
             self.tidy(now);
         }
     }
@@ -320,7 +323,7 @@ impl Brain {
             self.pods = snapshot.pods.iter().map(|state| state.pod.clone()).collect();
             self.collectors.set_pods(&self.pods);
             self.applier.records().follow(&self.pods);
-            show::pods(&self.metrics, &self.pods);
+            show::pods(&self.metrics, &self.pods, self.has_correct_units);
         }
         if news.slo || news.pods {
             let applications = snapshot.slo.as_ref().map(|slo| slo.host_applications.as_slice());
@@ -432,11 +435,6 @@ impl Brain {
         if is_due(&mut self.progress.kept, KEEP_EVERY, now.instant) {
             self.checkpoints.keep(&mut self.predictor, now.unix_ms);
         }
-        self.progress.trained = Some(now.instant);
-        let training =
-            training(&self.store, snapshot, self.predictor.settings().training_interval_ms, now.unix_ms);
-        self.predictor.train(&training, now.unix_ms);
-        self.checkpoints.keep(&mut self.predictor, now.unix_ms);
     }
 
     fn tidy(&mut self, now: Moment) {
@@ -462,6 +460,8 @@ impl Brain {
     pub fn end(mut self) {
         self.collectors.stop();
         self.store.close();
+    }
+}
 
 /// Whether something that happens now and then is to happen now; if so it is noted. The first time it is.
 fn is_due(last: &mut Option<Instant>, every: Duration, now: Instant) -> bool {
@@ -474,5 +474,3 @@ fn is_due(last: &mut Option<Instant>, every: Duration, now: Instant) -> bool {
 
 #[cfg(test)]
 mod tests;
-    }
-}

@@ -186,20 +186,20 @@ pub(super) fn node(metrics: &KoordletMetrics, node: &Node) {
     }
 }
 
-/// What containers ask for of those resources. Units are upstream's, which dashboards know: `integer` for every
-/// request and `byte` for every limit.
-pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod]) {
+/// What containers ask for of those resources. Units are upstream's, which dashboards know, unless the right ones are asked
+/// for: `integer` for every request and `byte` for every limit.
+pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod], has_correct_units: bool) {
     metrics.reset(Metric::ContainerRequests);
     metrics.reset(Metric::ContainerLimits);
     for pod in pods.iter().filter(|pod| pod.is_active()) {
         for container in &pod.containers {
             let Some(id) = &container.id else { continue };
-            let show = |metric: Metric, unit: &str, amounts: &ResourceList| {
-                for (resource, _) in NODE_RESOURCES {
+            let show = |metric: Metric, upstreams: &str, amounts: &ResourceList| {
+                for (resource, unit) in NODE_RESOURCES {
                     let Some(amount) = whole(amounts, resource) else { continue };
                     let labels = [
                         resource,
-                        unit,
+                        if has_correct_units { unit } else { upstreams },
                         &*pod.id.uid,
                         &pod.name,
                         &pod.namespace,
@@ -272,7 +272,7 @@ mod tests {
         let amounts = [("kubernetes.io/batch-cpu", "1500"), ("kubernetes.io/batch-memory", "1Gi")];
         let batch = pod("batch").qos("BE").container("main", &amounts, &amounts).running().read();
         let metrics = seen();
-        pods(&metrics, &[batch]);
+        pods(&metrics, std::slice::from_ref(&batch), false);
         let page = metrics.external().render(Format::Prometheus);
         let rest = "pod_uid=\"batch\",pod_name=\"batch\",pod_namespace=\"default\",\
                     container_id=\"containerd://batch-main\",container_name=\"main\"";
@@ -286,7 +286,21 @@ mod tests {
             );
             assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
         }
-        pods(&metrics, &[]);
+        pods(&metrics, &[batch], true);
+        let page = metrics.external().render(Format::Prometheus);
+        for (name, resource, unit) in [
+            ("requests", "batch-cpu", "integer"),
+            ("requests", "batch-memory", "byte"),
+            ("limits", "batch-cpu", "integer"),
+            ("limits", "batch-memory", "byte"),
+        ] {
+            let is_row = |line: &str| {
+                line.starts_with(&format!("koordlet_container_resource_{name}{{"))
+                    && line.contains(&format!("resource=\"kubernetes.io/{resource}\",unit=\"{unit}\","))
+            };
+            assert_eq!(page.lines().filter(|line| is_row(line)).count(), 1, "{name} {resource}: {page}");
+        }
+        pods(&metrics, &[], false);
         assert!(!metrics.external().render(Format::Prometheus).contains("container_resource_requests{"));
     }
 }

@@ -179,7 +179,7 @@ pub(super) fn device_options(options: &Options) -> devices::Options {
         is_xpu_only: options.reports.is_xpu_only,
         measure_interval: options.collect.interval,
         scan_interval: options.reports.topology_interval.unwrap_or(LAYOUT_EVERY),
-        ..devices::Options::default()
+        ignored_xids: options.reports.ignored_xids.clone(),
     }
 }
 
