@@ -313,6 +313,7 @@ const fn seconds(name: &'static str, instead: &'static str) -> Flag {
     Flag::new(name, Int, "0", "whole seconds").group("Spellings of earlier releases").deprecated(instead)
 }
 
+/// Differs: upstream serves Go's profiles with the first two.
 const UNUSED: &[Flag] = &[
     unused("enable-pprof", Bool, "false", "this is no Go program"),
     unused("pprof-addr", Text, ":9317", "this is no Go program"),
