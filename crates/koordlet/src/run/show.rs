@@ -219,7 +219,10 @@ pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod], has_correct_units: b
 mod tests {
     use koord_kit::metrics::Format;
 
+    use koord_linux::perf::Cycles;
+
     use super::*;
+    use crate::collect::Usage;
     use crate::decide::sketch::pod;
 
     fn seen() -> KoordletMetrics {
@@ -234,6 +237,83 @@ mod tests {
         let mut is_shown = false;
         let due = [0, 2, 1, 0, 0].map(|count| is_due(&mut is_shown, &vec![(); count]));
         assert_eq!(due, [false, true, true, true, false]);
+    }
+
+    fn rows(page: &koord_kit::metrics::Metrics, name: &str) -> Vec<String> {
+        let page = page.render(Format::Prometheus);
+        page.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_stores_numbers() {
+        let metrics = KoordletMetrics::new("n1");
+        let mut shown = Shown::default();
+        let stats = |many: u64| Stats {
+            series: 3,
+            chunks: 4,
+            memory_bytes: 4096,
+            appended_total: 100 * many,
+            out_of_order_total: many,
+            shed_total: 2 * many,
+            blocks: 5,
+            blocks_bytes: 6,
+        };
+        shown.store(&metrics, stats(1));
+        shown.store(&metrics, stats(2));
+        let mut all = rows(metrics.external(), "prometheus_tsdb_");
+        all.extend(rows(metrics.external(), "koordlet_"));
+        let want = [
+            "prometheus_tsdb_head_series{} 3.0",
+            "prometheus_tsdb_head_chunks{} 4.0",
+            "prometheus_tsdb_head_samples_appended_total{} 200",
+            "prometheus_tsdb_blocks_loaded{} 5.0",
+            "prometheus_tsdb_storage_blocks_bytes{} 6.0",
+            "prometheus_tsdb_out_of_order_samples_total{} 2",
+            "koordlet_store_memory_bytes{} 4096.0",
+            "koordlet_store_shed_chunks_total{} 4",
+        ];
+        assert_eq!(all, want);
+        let page = metrics.external().render(Format::Prometheus);
+        assert!(page.contains("# TYPE prometheus_tsdb_head_samples_appended_total counter\n"), "{page}");
+    }
+
+    #[test]
+    fn rows_of_readings() {
+        let metrics = seen();
+        let usage = Usage { cores: 0.25, bytes: 77.0 };
+        applications(
+            &metrics,
+            &[ApplicationReading {
+                name: "nginx".into(),
+                priority: "koord-prod".into(),
+                qos: "LS".into(),
+                usage,
+            }],
+        );
+        let app = "koordlet_host_application_resource_usage{node=\"n1\",host_application_name=\"nginx\"";
+        let rest = "priority_class=\"koord-prod\",qos=\"LS\"}";
+        let mut found = rows(metrics.internal(), app);
+        found.sort_unstable();
+        let want =
+            [format!("{app},resource=\"cpu\",{rest} 0.25"), format!("{app},resource=\"memory\",{rest} 77.0")];
+        assert_eq!(found, want);
+        let reading = CyclesReading {
+            pod_uid: "u".into(),
+            pod_name: "web".into(),
+            pod_namespace: "shop".into(),
+            container_id: "containerd://1".into(),
+            container_name: "main".into(),
+            cycles: Cycles { cycles: 30, instructions: 20 },
+        };
+        cycles(&metrics, &[reading]);
+        let mut found = rows(metrics.external(), "koordlet_container_cpi{");
+        found.sort_unstable();
+        let labels = "node=\"n1\",container_id=\"containerd://1\",container_name=\"main\",pod_uid=\"u\",\
+                      pod_name=\"web\",pod_namespace=\"shop\"";
+        let row = |field: &str, value: &str| {
+            format!("koordlet_container_cpi{{{labels},cpi_field=\"{field}\"}} {value}")
+        };
+        assert_eq!(found, [row("cycles", "30.0"), row("instructions", "20.0")]);
     }
 
     /// koordlet-observe#13.9.I1

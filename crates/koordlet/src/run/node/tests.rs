@@ -86,3 +86,37 @@ async fn the_store_is_shown_from_the_first_second() {
         assert_eq!(page.contains("\nkoordlet_store_memory_bytes{} "), is_shown, "{page}");
     }
 }
+
+/// koordlet-observe 11.1: what each second brings.
+#[tokio::test]
+async fn what_a_second_brings_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut brain = brain(dir.path(), "").await;
+    // Another tree in the same place, whose numbers the test moves.
+    let mut tree = NodeTree::make(dir.path(), Cgroup::V1, 4).unwrap();
+    brain.metrics.node_seen();
+    for second in 0..3 {
+        brain.collectors.pass(after(&brain, second), &mut brain.store);
+        tree.turn(TICK).unwrap();
+    }
+    brain.shown.second(&brain.metrics, &brain.collectors);
+    let page = brain.metrics.internal().render(Format::Prometheus);
+    let is_own = |line: &&str| line.starts_with("koordlet_") && !line.starts_with("koordlet_start_time");
+    let rows: Vec<(&str, f64)> = page
+        .lines()
+        .filter(is_own)
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(name, value)| (name.strip_prefix("koordlet_").unwrap(), value.parse().unwrap()))
+        .collect();
+    let names: Vec<&str> = rows.iter().map(|(name, _)| *name).collect();
+    let want = [
+        "collect_node_cpu_info_status{node=\"n1\",status=\"succeeded\"}",
+        "collect_node_numa_info_status{node=\"n1\",status=\"succeeded\"}",
+        "node_used_cpu_cores{node=\"n1\"}",
+        "node_used_memory_bytes{node=\"n1\"}",
+        "be_suppress_be_used_cpu_cores{node=\"n1\"}",
+    ];
+    assert_eq!(names, want);
+    assert_eq!((rows[0].1, rows[1].1), (1.0, 1.0));
+    assert!(rows[2..].iter().all(|(_, value)| *value > 0.0), "{rows:?}");
+}
