@@ -336,7 +336,7 @@ const UNUSED: &[Flag] = &[
     unused("runtime-hooks-nri-plugin-index", Text, "00", TRANSPORT),
     unused("runtime-hooks-nri-connect-timeout", Duration, "6s", TRANSPORT),
     unused("runtime-hooks-nri-backoff-duration", Duration, "1s", TRANSPORT),
-    unused("runtime-hooks-nri-backoff-cap", Duration, "1h", TRANSPORT),
+    unused("runtime-hooks-nri-backoff-cap", Duration, "1281023h53m38.427387903s", TRANSPORT),
     unused("runtime-hooks-nri-backoff-steps", Int, "2147483647", TRANSPORT),
     unused("runtime-hooks-nri-backoff-factor", Float, "2", TRANSPORT),
 ];
