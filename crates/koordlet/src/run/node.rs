@@ -155,6 +155,12 @@ pub(super) struct Mind {
 pub struct Asker(Sender<Call>);
 
 impl Asker {
+    /// Of a thread that has ended.
+    #[cfg(test)]
+    pub(super) fn of_nobody() -> Asker {
+        Asker(channel().0)
+    }
+
     /// An answer from what the thread knows; none when it has ended.
     pub async fn ask<T: Send + 'static>(
         &self,

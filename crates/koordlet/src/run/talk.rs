@@ -212,3 +212,6 @@ fn show(metrics: &KoordletMetrics, prediction: &Prediction) {
     let status = if total.is_ok() { 0.0 } else { 1.0 };
     metrics.set(Metric::NodePriorityReclaimableStatus, &["koord-prod"], status);
 }
+
+#[cfg(test)]
+mod tests;
