@@ -73,6 +73,10 @@ impl Tally {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub fn inc_by(&self, many: u64) {
+        self.0.fetch_add(many, Ordering::Relaxed);
+    }
+
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -21,10 +21,10 @@ use koord_linux::pci::{self, Identity};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::devices::xpu::{self, Xpu};
-use crate::programs::Host;
+use crate::programs::{Fault, Host};
 use crate::run::{complain, say};
 use options::{Options, OptionsError, Request};
-use vendor::{Card, Machine, VENDORS, Vendor};
+use vendor::{AskError, Card, Machine, VENDORS, Vendor};
 
 /// How long a tool may take: some ask each card in turn.
 const TOOL_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -78,15 +78,15 @@ async fn serve(
 ) -> Result<ExitCode, MainError> {
     let asked = Shutdown::on_signals().map_err(MainError::Runtime)?.token();
     let mut reload = signal(SignalKind::hangup()).map_err(MainError::Runtime)?;
-    let mut known = remembered(&options);
+    let mut heard = Heard { known: remembered(&options), ..Heard::default() };
     let mut failures = 0;
+    warn(&options);
     loop {
-        options.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let look = {
-            let (options, mut known) = (options.clone(), known.clone());
+            let (options, mut heard) = (options.clone(), heard.clone());
             tokio::task::spawn_blocking(move || {
-                let is_whole = look(&options, &mut known);
-                (known, is_whole)
+                let is_whole = look(&options, &mut heard);
+                (heard, is_whole)
             })
         };
         let looked = tokio::select! {
@@ -95,8 +95,8 @@ async fn serve(
         };
         let is_whole;
         // A look that panicked has told why; what was known before stays.
-        (known, is_whole) = looked.unwrap_or((known, false));
-        describe(&options, &known)?;
+        (heard, is_whole) = looked.unwrap_or((heard, false));
+        describe(&options, &heard.known)?;
         if options.is_once {
             return Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
@@ -111,9 +111,14 @@ async fn serve(
                     leave(&options)?;
                 }
                 options = next;
+                warn(&options);
             }
         }
     }
+}
+
+fn warn(options: &Options) {
+    options.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
 }
 
 /// How long to rest after so many looks in a row that failed.
@@ -139,8 +144,26 @@ fn renewed(options: &Options, read: Result<Request, OptionsError>) -> Options {
 /// What was last heard of each vendor.
 type Known = BTreeMap<&'static str, Vec<Xpu>>;
 
-/// What the file says that an earlier run left: true until the tools answer again. Without this a first look that fails,
-/// as while a driver loads, would take everything back.
+/// What the tools said so far.
+#[derive(Clone, Default)]
+struct Heard {
+    known: Known,
+    told: Told,
+}
+
+/// What was last told in the log, by what it is about, so that it is told again only when it changes.
+#[derive(Clone, Default)]
+struct Told(BTreeMap<String, String>);
+
+impl Told {
+    /// Whether this was not the last word about it.
+    fn is_news(&mut self, about: &str, word: &str) -> bool {
+        self.0.insert(about.to_owned(), word.to_owned()).is_none_or(|last| last != word)
+    }
+}
+
+/// What the file says that a run left that was killed, for one that is asked to stop takes it away: true until the tools
+/// answer again. Without this a first look that fails, as while a driver loads, would take everything back.
 fn remembered(options: &Options) -> Known {
     let Some(path) = &options.output else { return Known::new() };
     let all = xpu::read_file(path).unwrap_or_else(|error| {
@@ -155,15 +178,15 @@ fn remembered(options: &Options) -> Known {
 
 /// Asks every vendor whose devices are there, and says whether all answered, each of their cards too. Of one that does not,
 /// what is known stays: its devices are there, though its tool is not. (Differs: upstream ends, and takes everything back.)
-fn look(options: &Options, known: &mut Known) -> bool {
+fn look(options: &Options, heard: &mut Heard) -> bool {
     let through =
         options.host_root.as_ref().map(|root| vec!["chroot".to_owned(), root.display().to_string()]);
     let tools = Host { through: through.unwrap_or_default(), time_limit: TOOL_TIME_LIMIT };
     let machine = Machine { tools: &tools, root: &options.root, dev: &options.dev };
-    look_at(&machine, &pci::identities(&options.root), known)
+    look_at(&machine, &pci::identities(&options.root), heard)
 }
 
-fn look_at(machine: &Machine<'_>, devices: &[Identity], known: &mut Known) -> bool {
+fn look_at(machine: &Machine<'_>, devices: &[Identity], Heard { known, told }: &mut Heard) -> bool {
     let mut is_whole = true;
     for vendor in VENDORS {
         if !vendor.is_present(devices) {
@@ -174,28 +197,55 @@ fn look_at(machine: &Machine<'_>, devices: &[Identity], known: &mut Known) -> bo
             Ok(cards) => {
                 is_whole &= cards.iter().all(|card| card.told.is_ok());
                 let before = known.remove(vendor.name).unwrap_or_default();
-                let devices = described(vendor.name, cards, before);
-                tracing::info!(vendor = vendor.name, devices = devices.len(), "devices found");
+                let devices = described(vendor.name, cards, before, told);
+                if told.is_news(vendor.name, &format!("{} devices", devices.len())) {
+                    tracing::info!(vendor = vendor.name, devices = devices.len(), "devices found");
+                }
                 known.insert(vendor.name, devices);
             }
             Err(error) => {
                 is_whole = false;
-                tracing::error!(vendor = vendor.name, error = chain(&error), "devices cannot be described");
+                tell(vendor.name, &error, told);
             }
         }
+    }
+    let is_bare = known.values().all(Vec::is_empty);
+    if told.is_news("all", if is_bare { "none" } else { "some" }) && is_bare {
+        tracing::warn!("no accelerator of a known vendor was found");
     }
     is_whole
 }
 
+/// Why a vendor's devices are not described, when that is new.
+fn tell(vendor: &str, error: &AskError, told: &mut Told) {
+    let text = chain(error);
+    if !told.is_news(vendor, &text) {
+        return;
+    }
+    match error {
+        // A machine may have other parts of a vendor, and no accelerator.
+        AskError::Tool(Fault::Missing(_)) => {
+            tracing::warn!(vendor, error = text, "devices cannot be described: there is no tool for them");
+        }
+        _ => tracing::error!(vendor, error = text, "devices cannot be described"),
+    }
+}
+
 /// A vendor's cards. One that failed stays as it was; one that nobody ever described is left out, for the others work.
-fn described(vendor: &str, cards: Vec<Card>, mut before: Vec<Xpu>) -> Vec<Xpu> {
+fn described(vendor: &str, cards: Vec<Card>, mut before: Vec<Xpu>, told: &mut Told) -> Vec<Xpu> {
     let describe = |card: Card| {
-        let error = match card.told {
-            Ok(device) => return Some(device),
-            Err(error) => error,
-        };
+        let about = format!("{vendor} {}", card.minor);
         let minor = card.minor;
-        tracing::warn!(vendor, minor, error = chain(&error), "a device cannot be described");
+        let error = match card.told {
+            Ok(device) => {
+                told.0.remove(&about);
+                return Some(device);
+            }
+            Err(error) => chain(&error),
+        };
+        if told.is_news(&about, &error) {
+            tracing::warn!(vendor, minor, error, "a device cannot be described");
+        }
         let at = before.iter().position(|device| device.minor == minor)?;
         Some(before.swap_remove(at))
     };
@@ -206,9 +256,6 @@ fn described(vendor: &str, cards: Vec<Card>, mut before: Vec<Xpu>) -> Vec<Xpu> {
 fn describe(options: &Options, known: &Known) -> Result<(), MainError> {
     let Some(path) = &options.output else { return Ok(()) };
     let all: Vec<&Xpu> = known.values().flatten().collect();
-    if all.is_empty() {
-        tracing::warn!("no accelerator of a known vendor was found");
-    }
     let written =
         serde_json::to_vec_pretty(&all).map_err(io::Error::from).and_then(|text| replace(path, &text));
     written.map_err(|source| MainError::Write { path: path.clone(), source })
@@ -245,6 +292,7 @@ mod tests {
     use super::*;
     use crate::device_daemon::vendor::tests::Fake;
     use crate::devices::xpu::read_dir;
+    use crate::overheard::overheard;
 
     fn options(dir: &Path) -> Options {
         let words = [
@@ -282,13 +330,49 @@ mod tests {
             ("null", "null", vec![]),
         ] {
             fs::write(infos.join("ic-device"), text).unwrap();
-            let mut known = remembered(&options);
-            assert!(!look(&options, &mut known), "{name}");
-            describe(&options, &known).unwrap();
+            let mut heard = Heard { known: remembered(&options), ..Heard::default() };
+            assert!(!look(&options, &mut heard), "{name}");
+            describe(&options, &heard.known).unwrap();
             assert_eq!(read_dir(&infos).unwrap(), want, "{name}");
         }
         fs::remove_dir_all(&infos).unwrap();
         assert!(remembered(&options).values().all(Vec::is_empty), "no file");
+    }
+
+    #[test]
+    fn what_repeats_is_told_once() {
+        let kunlun = [Identity { vendor: 0x1d22, product: 0x3684 }];
+        let all = "0000:c1:00.0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 32768 19 20 P900 22\n";
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        let mut heard = Heard::default();
+        let mut told = |answers: &[(&'static str, &'static str)], devices: &[Identity]| {
+            let fake = Fake::new(answers);
+            overheard(|| look_at(&fake.machine(), devices, &mut heard)).1
+        };
+        let none = "WARN no accelerator of a known vendor was found";
+        assert_eq!(told(&[], &[]), [none]);
+        assert_eq!(told(&[], &[]), [""; 0]);
+        let failed = told(&[], &kunlun);
+        assert!(
+            failed.len() == 1 && failed[0].starts_with("ERROR devices cannot be described"),
+            "{failed:?}"
+        );
+        assert_eq!(told(&[], &kunlun), [""; 0]);
+        let good = [("xpu_smi -m", all), ("xpu_smi -m -d /dev/xpu0", all)];
+        let found = "INFO devices found vendor=\"kunlun\" devices=1";
+        assert_eq!(told(&good, &kunlun), [found]);
+        assert_eq!(told(&good, &kunlun), [""; 0]);
+        let busy = [("xpu_smi -m", all), ("xpu_smi -m -d /dev/xpu0", "refused: busy")];
+        let card = told(&busy, &kunlun);
+        assert!(card.len() == 1 && card[0].starts_with("WARN a device cannot be described"), "{card:?}");
+        assert_eq!(told(&busy, &kunlun), [""; 0]);
+        assert_eq!(told(&good, &kunlun), [""; 0], "the card works again");
+        assert_eq!(told(&busy, &kunlun), card);
+        // No tool at all is no fault of anybody.
+        put_card(dir.path());
+        let (_, absent) = overheard(|| look(&options, &mut Heard::default()));
+        assert!(absent[0].starts_with("WARN devices cannot be described: there is no tool"), "{absent:?}");
     }
 
     #[test]
@@ -340,10 +424,11 @@ mod tests {
                 ("xpu_smi -m -d /dev/xpu2", ALL),
             ]);
             let before = before.into_iter().map(|minor| known("P800", minor)).collect();
-            let mut known = Known::from([("kunlun", before)]);
-            assert_eq!(look_at(&fake.machine(), &devices, &mut known), second == ALL, "{name}");
+            let known = Known::from([("kunlun", before)]);
+            let mut heard = Heard { known, ..Heard::default() };
+            assert_eq!(look_at(&fake.machine(), &devices, &mut heard), second == ALL, "{name}");
             let found: Vec<String> =
-                known["kunlun"].iter().map(|xpu| format!("{} {}", xpu.model, xpu.minor)).collect();
+                heard.known["kunlun"].iter().map(|xpu| format!("{} {}", xpu.model, xpu.minor)).collect();
             assert_eq!(found, want, "{name}");
             assert_eq!(fake.asked.lock().unwrap().len(), asked, "{name}");
         }
@@ -354,17 +439,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path());
         // Nothing there: described as such.
-        let mut known = Known::default();
-        assert!(look(&options, &mut known));
-        describe(&options, &known).unwrap();
+        let mut heard = Heard::default();
+        assert!(look(&options, &mut heard));
+        describe(&options, &heard.known).unwrap();
         assert_eq!(read_dir(&dir.path().join("infos")).unwrap(), []);
         // A card whose tool is not installed: what was known of it stays.
         put_card(dir.path());
         let xpu = Xpu { vendor: "kunlun".into(), uuid: "xpu-0".into(), ..Xpu::default() };
-        known.insert("kunlun", vec![xpu.clone()]);
-        known.insert("huawei", vec![Xpu::default()]);
-        assert!(!look(&options, &mut known));
-        describe(&options, &known).unwrap();
+        heard.known.insert("kunlun", vec![xpu.clone()]);
+        heard.known.insert("huawei", vec![Xpu::default()]);
+        assert!(!look(&options, &mut heard));
+        describe(&options, &heard.known).unwrap();
         assert_eq!(read_dir(&dir.path().join("infos")).unwrap(), [xpu], "cards that were taken out are gone");
         leave(&options).unwrap();
         leave(&options).unwrap();

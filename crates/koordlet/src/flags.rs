@@ -2,6 +2,7 @@
 //!
 //! [`parse`] gives typed [`Options`]. A new flag is a row in a table and a field.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalIP", "ExternalIP", "Inter
 #[derive(Clone, Debug)]
 pub struct Options {
     pub addr: Listen,
+    /// Whether metrics of requests and limits carry their own units, not upstream's.
+    pub has_correct_units: bool,
     /// Give back what an earlier run changed, and end.
     pub clean_up: bool,
     pub node_name: String,
@@ -93,6 +96,8 @@ pub struct ReportOptions {
     pub topology_interval: Option<Duration>,
     pub xpu_dir: PathBuf,
     pub is_xpu_only: bool,
+    /// Errors after which a GPU is still healthy.
+    pub ignored_xids: BTreeSet<u64>,
 }
 
 /// How the node is measured. Spec: koordlet-observe 5.
@@ -269,6 +274,7 @@ fn options(values: &Values, variable: impl Fn(&str) -> Option<String>) -> Result
     let is_host_mode = variable("agent_mode").as_deref() == Some("hostMode");
     let options = Options {
         addr: reader.address("addr"),
+        has_correct_units: values.bool("correct-resource-units"),
         clean_up: values.bool("clean-up"),
         node_name,
         kubeconfig: values.text("kubeconfig").to_owned(),
@@ -289,6 +295,7 @@ fn options(values: &Values, variable: impl Fn(&str) -> Option<String>) -> Result
             topology_interval: reader.interval("node-topology-sync-interval"),
             xpu_dir: values.text("xpu-device-infos-dir").into(),
             is_xpu_only: values.bool("xpu-enforce-collect-from-device-infos"),
+            ignored_xids: reader.xids("gpu-ignored-xids"),
         },
         collect: reader.collect(),
         store: reader.store(),
@@ -391,6 +398,15 @@ impl Reader<'_> {
         N::try_from(value).unwrap_or_else(|_| {
             self.refuse(name, value, "a number that is not negative");
             N::default()
+        })
+    }
+
+    fn xids(&mut self, name: &str) -> BTreeSet<u64> {
+        let words = self.values.list(name);
+        let numbers = words.iter().map(|word| word.trim().parse()).collect::<Result<BTreeSet<u64>, _>>();
+        numbers.unwrap_or_else(|_| {
+            self.refuse(name, words, "numbers such as 13,31");
+            BTreeSet::new()
         })
     }
 

@@ -36,3 +36,5 @@ pub mod serve;
 
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+mod overheard;

@@ -99,6 +99,15 @@ impl KoordletMetrics {
         }
     }
 
+    /// A counter of which somebody else keeps the total went up by so many. None makes its row.
+    pub fn add(&self, metric: Metric, values: &[&str], many: u64) {
+        let Some(labels) = self.labels(metric, values) else { return };
+        if let Series::Counter { family, told } = self.series(metric) {
+            family.get_or_create(&labels).inc_by(many);
+            note(metric, told, labels);
+        }
+    }
+
     pub fn observe(&self, metric: Metric, values: &[&str], number: f64) {
         let Some(labels) = self.labels(metric, values) else { return };
         if let Series::Histogram(family) = self.series(metric) {

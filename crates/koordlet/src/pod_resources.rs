@@ -58,6 +58,11 @@ impl Service for Proxy {
         if path != LIST && !OTHERS.contains(&path) {
             return Err(Refusal::unknown_method(path));
         }
+        let snapshot = self.state.load();
+        if path == LIST && !snapshot.synced.pods {
+            // An answer without what koord-scheduler gave would say that nobody has it.
+            return Err(Refusal::unavailable("koordlet has not heard of the node's pods yet".to_owned()));
+        }
         let answer = tokio::time::timeout(ANSWER_WITHIN, self.ask(path, message)).await;
         let answer = answer
             .map_err(|_| Refusal::unavailable(format!("kubelet did not answer within {ANSWER_WITHIN:?}")))?;
@@ -68,7 +73,6 @@ impl Service for Proxy {
         if path != LIST {
             return Ok(answer.into());
         }
-        let snapshot = self.state.load();
         wire::with_devices(&answer, |namespace, name| given(&snapshot, namespace, name))
             .map_err(|error| Refusal::unknown(format!("kubelet's answer cannot be read: {error}")))
     }

@@ -1,15 +1,22 @@
 //! Programs of the host, run where they are, each for a few seconds at most.
 
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use koord_linux::process::kill_group;
+
 /// How long a program may take. Longer than `iptables` may wait for others, as the shaper of traffic tells it.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks whether a program that says nothing any more has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long one that was killed may take to end. One that waits for a driver in the kernel may never do so.
+const END_WITHIN: Duration = Duration::from_secs(1);
+/// What a chroot and nsenter answer when there is no such program.
+const NOT_FOUND: i32 = 127;
 
 /// Why a program did not do what it was told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +24,8 @@ pub(crate) enum Fault {
     /// The words, and what it said to them.
     #[error("{0}: {1}")]
     Refused(String, String),
+    #[error("{0}: not installed")]
+    Missing(String),
     /// It was ended. Others of its kind would hang as well.
     #[error("{0}: did not end in time")]
     Hung(String),
@@ -40,10 +49,13 @@ impl Programs for Host {
         let Some(program) = all.next() else { return Ok(String::new()) };
         let mut command = Command::new(program);
         let refused = |said: &str| Fault::Refused(words.join(" "), said.to_owned());
+        let missing = || Fault::Missing(words.join(" "));
         match finish(command.args(all), self.time_limit) {
             Ok(Some(ended)) if ended.status.success() => Ok(ended.printed),
+            Ok(Some(ended)) if ended.status.code() == Some(NOT_FOUND) => Err(missing()),
             Ok(Some(ended)) => Err(refused(ended.said())),
             Ok(None) => Err(Fault::Hung(words.join(" "))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing()),
             Err(error) => Err(refused(&error.to_string())),
         }
     }
@@ -63,10 +75,11 @@ impl Ended {
     }
 }
 
-/// Runs it to its end; none when it had to be ended.
+/// Runs it to its end; none when it had to be ended, with all that it began.
 fn finish(command: &mut Command, limit: Duration) -> io::Result<Option<Ended>> {
     let deadline = Instant::now() + limit;
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn()?;
     let (printed, complained) = (gather(child.stdout.take()), gather(child.stderr.take()));
     let left = || deadline.saturating_duration_since(Instant::now());
     let texts = (printed.recv_timeout(left()), complained.recv_timeout(left()));
@@ -75,9 +88,9 @@ fn finish(command: &mut Command, limit: Duration) -> io::Result<Option<Ended>> {
         _ => None,
     };
     let (Some(status), (Ok(printed), Ok(complained))) = (status, texts) else {
-        // One that ended in this very moment needs no ending.
-        let _ = child.kill();
-        let _ = child.wait();
+        // Others of the group may have kept its pipes.
+        kill_group(child.id());
+        part_with(child, END_WITHIN);
         return Ok(None);
     };
     Ok(Some(Ended { status, printed, complained }))
@@ -106,9 +119,64 @@ fn wait(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> 
     }
 }
 
+/// Waits a while for one that was killed. Whoever waits for it longer does nothing else.
+fn part_with(mut child: Child, within: Duration) {
+    if let Ok(None) = wait(&mut child, Instant::now() + within) {
+        tracing::warn!(pid = child.id(), "a program was killed and does not end; it hangs in the kernel");
+        thread::spawn(move || child.wait());
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use koord_linux::process::ProcessStat;
+    use koord_linux::root::Root;
+
     use super::*;
+
+    /// Whether it comes to pass before long.
+    fn soon(is_so: impl Fn() -> bool) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_so() && Instant::now() < deadline {
+            thread::yield_now();
+        }
+        is_so()
+    }
+
+    fn is_alive(pid: u32) -> bool {
+        ProcessStat::read(&Root::host("/"), pid).is_ok_and(|stat| stat.state != 'Z')
+    }
+
+    #[test]
+    fn what_a_program_began_ends_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pid");
+        for script in ["sleep 600 & echo $! > $0; wait; true", "sleep 600 & echo $! > $0"] {
+            let _ = std::fs::remove_file(&path);
+            // As long as it takes on this machine until something has begun.
+            let mut limit = Duration::from_millis(50);
+            let pid = loop {
+                let mut command = Command::new("sh");
+                command.args(["-c", script, path.to_str().unwrap()]);
+                assert!(finish(&mut command, limit).unwrap().is_none(), "{script}");
+                if let Ok(pid) = std::fs::read_to_string(&path).unwrap_or_default().trim().parse() {
+                    break pid;
+                }
+                limit *= 4;
+            };
+            assert!(soon(|| !is_alive(pid)), "{script}");
+        }
+    }
+
+    #[test]
+    fn one_that_cannot_be_ended_is_not_waited_for() {
+        let child = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
+        let pid = child.id();
+        part_with(child, Duration::from_millis(1));
+        assert!(is_alive(pid));
+        kill_group(pid);
+        assert!(soon(|| ProcessStat::read(&Root::host("/"), pid).is_err()), "its end is taken note of");
+    }
 
     #[test]
     fn ends() {
@@ -119,10 +187,14 @@ mod tests {
         assert_eq!(ended.status.code(), Some(3));
         let much = shell("head -c 1000000 /dev/zero", long).unwrap();
         assert_eq!(much.printed.len(), 1_000_000, "more than a pipe holds");
-        for script in ["exec sleep 600", "exec sleep 600 >&- 2>&-"] {
+        for script in ["exec sleep 600", "exec sleep 600 >&- 2>&-", "sleep 600; true"] {
             assert!(shell(script, Duration::from_millis(50)).is_none(), "{script}");
         }
         let host = Host { through: Vec::new(), time_limit: long };
-        assert!(matches!(host.run(&["/no/such/program"]), Err(Fault::Refused(..))));
+        assert_eq!(host.run(&["/no/such/program"]), Err(Fault::Missing("/no/such/program".into())));
+        let host = Host { through: vec!["sh".into(), "-c".into(), "exec /no/such/program".into()], ..host };
+        assert_eq!(host.run(&["tool"]), Err(Fault::Missing("tool".into())), "as a chroot says it");
+        let host = Host { through: vec!["sh".into(), "-c".into(), "exit 1".into()], ..host };
+        assert!(matches!(host.run(&["tool"]), Err(Fault::Refused(..))));
     }
 }

@@ -16,7 +16,7 @@ pub mod claims;
 pub mod objects;
 
 #[cfg(test)]
-mod fake_kubelet;
+pub(crate) mod fake_kubelet;
 
 pub use snapshot::{Hardware, MetricPace, MetricPolicy, NodeState, PodState, Snapshot, Synced};
 

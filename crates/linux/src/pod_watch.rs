@@ -112,8 +112,13 @@ impl PodWatch {
 
     /// What the kernel told since the last time; never waits.
     pub fn read(&mut self) -> io::Result<Vec<PodNews>> {
+        let events = self.read_raw()?;
+        Ok(self.news(events))
+    }
+
+    fn news(&mut self, events: Vec<Raw>) -> Vec<PodNews> {
         let mut news = Vec::new();
-        for raw in self.read_raw()? {
+        for raw in events {
             if raw.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
                 news.extend(self.rescan());
                 continue;
@@ -127,7 +132,7 @@ impl PodWatch {
                 self.take(&watched, &raw, &mut news);
             }
         }
-        Ok(news)
+        news
     }
 
     fn take(&mut self, watched: &Watched, raw: &Raw, news: &mut Vec<PodNews>) {
@@ -337,5 +342,22 @@ mod tests {
         tree.make(&pod("b"));
         assert_eq!(tree.watch.rescan(), [PodNews::PodDeleted { pod: "a".to_owned() }, added("b")]);
         assert!(tree.watch.read().unwrap().is_empty(), "late events tell nothing new");
+    }
+
+    /// koordlet-observe 14 (6). The kernel says so without a watch, and what follows it is told once.
+    #[test]
+    fn after_events_were_lost_all_is_looked_at() {
+        let mut tree = tree(Version::V2);
+        tree.make(&pod("a"));
+        tree.watch.rescan();
+        tree.make(&pod("b"));
+        tree.remove(&pod("a"));
+        let mut events = tree.watch.read_raw().unwrap();
+        events.clear();
+        events.push(Raw { watch: -1, flags: ReadFlags::QUEUE_OVERFLOW, name: String::new() });
+        let gone = PodNews::PodDeleted { pod: "a".to_owned() };
+        assert_eq!(tree.watch.news(events), [gone, added("b")]);
+        tree.make(&format!("{}/cri-containerd-1.scope", pod("b")));
+        assert_eq!(tree.watch.read().unwrap(), [container("b", "1")], "it is watched from then on");
     }
 }

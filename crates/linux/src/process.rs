@@ -1,6 +1,8 @@
-//! What `/proc/<pid>` tells of a process. Spec: koordlet-observe 2.6.
+//! What `/proc/<pid>` tells of a process, and its end. Spec: koordlet-observe 2.6.
 
 use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::error::{Error, Malformed};
 use crate::root::Root;
@@ -57,6 +59,13 @@ impl ProcessStat {
 pub fn command_line(root: &Root, pid: u32) -> Result<Vec<String>, Error> {
     let line = text::read(&dir(root, pid).join("cmdline"))?;
     Ok(line.split('\0').filter(|word| !word.is_empty()).map(str::to_owned).collect())
+}
+
+/// Kills a process and those of its group that it began. What has ended already needs no ending.
+pub fn kill_group(leader: u32) {
+    if let Some(group) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
 }
 
 pub(crate) fn dir(root: &Root, pid: u32) -> PathBuf {

@@ -137,7 +137,8 @@ fn timed(metrics: &KoordletMetrics, level: &str, resource: &str, start: Instant,
     metrics.observe(Metric::ReconcilerDuration, &[level, resource, status], millis);
 }
 
-/// The sandbox of every pod that has exactly one group more than containers.
+/// The sandbox of every pod that has exactly one group more than containers. While the id of one is not told there is none,
+/// for its group could be taken for the sandbox's.
 pub(super) fn sandboxes(cgroups: &Cgroups, snapshot: &Snapshot) -> HashMap<Arc<str>, Place> {
     let mut found = HashMap::new();
     for state in snapshot.pods.iter().filter(|state| state.pod.is_active()) {
@@ -180,4 +181,54 @@ fn show_pools(setting: &Setting, layout: Option<&Layout>) {
 fn below(pod: &Pod, sandboxes: Option<&Place>) -> Vec<Place> {
     let containers = pod.with_init_containers().filter_map(|container| container.place(pod));
     containers.chain(sandboxes.cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use koord_api::qos::KubeQos;
+    use koord_linux::cgroup::{Driver, Version};
+    use koord_linux::root::Root;
+    use serde_json::json;
+
+    use super::*;
+    use crate::state::PodState;
+
+    /// Spec: koordlet-observe 2.2.
+    #[test]
+    fn a_group_that_may_be_a_containers_is_no_sandbox() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::host(dir.path());
+        let cgroups = Cgroups::new(&root, Version::V2, Driver::Cgroupfs);
+        let status = |id: &str| json!({ "name": id, "containerID": id });
+        for (name, groups, regular, init, want) in [
+            ("all told", vec!["1", "2", "9"], vec!["containerd://1", "containerd://2"], vec![], Some("9")),
+            // The sandbox's group is gone, or not there yet: what is left is the second container's.
+            ("one is not told", vec!["1", "2"], vec!["containerd://1", ""], vec![], None),
+            ("one is not told, with a sandbox", vec!["1", "9"], vec!["containerd://1", ""], vec![], None),
+            ("an init container is not told", vec!["1", "9"], vec!["containerd://1"], vec![""], None),
+            (
+                "an init container",
+                vec!["1", "3", "9"],
+                vec!["containerd://1"],
+                vec!["containerd://3"],
+                Some("9"),
+            ),
+        ] {
+            let pod = cgroups.listing(&Driver::Cgroupfs.pod_dir(KubeQos::Guaranteed, name));
+            groups.iter().for_each(|group| std::fs::create_dir_all(pod.join(group)).unwrap());
+            let object = json!({ "metadata": { "name": "web", "namespace": "shop", "uid": name },
+                "status": { "phase": "Running", "qosClass": "Guaranteed",
+                    "containerStatuses": regular.into_iter().map(status).collect::<Vec<_>>(),
+                    "initContainerStatuses": init.into_iter().map(status).collect::<Vec<_>>() } });
+            let state = PodState::read(&serde_json::from_value(object).unwrap(), Driver::Cgroupfs);
+            let snapshot = Snapshot { pods: [Arc::new(state)].into(), ..Snapshot::default() };
+            let found = sandboxes(&cgroups, &snapshot).into_values().next();
+            let want = want.map(|id| format!("containerd://{id}"));
+            let found = found.map(|place| match place {
+                Place::Container(_, id) => id.to_string(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(found, want, "{name}");
+        }
+    }
 }

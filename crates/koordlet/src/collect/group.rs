@@ -141,7 +141,8 @@ impl Group {
     }
 }
 
-/// The nearest millionth: what lies below is noise of the clock, and costs memory in the store.
+/// The nearest millionth: what lies below is noise of the clock, and costs memory in the store. (Differs: upstream keeps it,
+/// so that 1.9999996 cores are told as 1999m and not as 2.)
 pub(super) fn to_millionths(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

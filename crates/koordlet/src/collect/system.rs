@@ -128,9 +128,7 @@ mod tests {
         let start = Instant::now();
         let after =
             |seconds| fresh(start + Duration::from_secs(seconds), Duration::from_secs(10), Some((start, 1)));
-        // koordlet-observe#13.2.B14
         assert_eq!((after(11), after(10)), (None, Some(1)));
-        // koordlet-observe#13.2.B34
         assert_eq!(fresh::<i32>(start, Duration::from_secs(10), None), None);
     }
 

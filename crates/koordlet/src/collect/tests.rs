@@ -2,6 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use koord_linux::cgroup::{Driver, Version};
+use serde_json::json;
 
 use super::*;
 use crate::decide::sketch::{PodSketch, pod};
@@ -274,7 +275,7 @@ fn the_system_uses_what_nobody_else_does() {
         host.pass(1000);
     };
     (1..4).for_each(|n| round(&mut host, n));
-    // Without a NodeSLO it is not known which host applications there are.
+    // koordlet-observe#13.2.B34: without a NodeSLO it is not known which host applications there are.
     assert_eq!(host.values(Kind::SysCpuUsage), [0.0; 0]);
     host.collectors.set_applications(Some(&[]), MemoryPolicy::default());
     round(&mut host, 4);
@@ -284,6 +285,41 @@ fn the_system_uses_what_nobody_else_does() {
     assert_eq!(host.of(Kind::SysNumaCpuUsage, Property::NumaNodeId, "1"), [0.625]);
     assert_eq!(host.of(Kind::SysNumaMemoryUsage, Property::NumaNodeId, "0"), [0.0]);
     assert_eq!(host.of(Kind::SysNumaMemoryUsage, Property::NumaNodeId, "1"), [450_560_000.0]);
+    // koordlet-observe#13.2.B14: what host applications used counts for ten seconds.
+    host.collectors.set_applications(None, MemoryPolicy::default());
+    (5..15).for_each(|n| round(&mut host, n));
+    assert_eq!(host.values(Kind::SysCpuUsage).len(), 11);
+    round(&mut host, 15);
+    assert_eq!((host.values(Kind::SysCpuUsage).len(), host.values(Kind::NodeCpuUsage).len()), (11, 14));
+}
+
+/// koordlet-observe#13.2.B9
+#[test]
+fn a_pod_that_lacks_a_number_is_passed_over() {
+    for (version, dir, line) in
+        [(Version::V1, "memory", "total_unevictable 5\n"), (Version::V2, "", "unevictable 5\n")]
+    {
+        let mut host = Host::new(version, Settings::default());
+        host.set_pods(&[&web()]);
+        let file = host.root.cgroup.join(dir).join(pod_dir("web")).join("memory.stat");
+        for round in 0..4_u64 {
+            host.group(&pod_dir("web"), round * 500_000_000, (0, 0));
+            host.group(&container_dir(), round * 250_000_000, (0, 0));
+            let whole = fs::read_to_string(&file).unwrap();
+            fs::write(&file, whole.replace(line, "")).unwrap();
+            host.pass(1000);
+        }
+        for kind in [Kind::PodCpuUsage, Kind::PodMemoryUsage, Kind::ContainerCpuUsage] {
+            assert_eq!(host.values(kind), [0.0; 0], "{version:?} {kind:?}");
+        }
+        assert_eq!(host.collectors.pods.used().unwrap().1, Usage::default(), "{version:?}");
+        // It is found when it is whole again.
+        for round in 4..40_u64 {
+            host.group(&pod_dir("web"), round * 500_000_000, (0, 0));
+            host.pass(1000);
+        }
+        assert!(!host.values(Kind::PodCpuUsage).is_empty(), "{version:?}");
+    }
 }
 
 const BE: &str = "kubepods.slice/kubepods-besteffort.slice";
@@ -321,11 +357,17 @@ fn best_effort_pods_together() {
                 pod.container(&format!("c{at}"), &[("kubernetes.io/batch-cpu", amount)], &[])
             })
         };
-        let many = labelled("many", &["1000", "500", "-3", "200"]).container("none", &[], &[]);
+        let many = labelled("many", &["1000", "500", "-3"]).container("none", &[], &[]);
+        let many = many.initializing("init", &[("kubernetes.io/batch-cpu", "9000")], &[]);
+        let sidecar = json!({ "name": "side", "restartPolicy": "Always",
+            "resources": { "requests": { "kubernetes.io/batch-cpu": "200" } } });
+        let mut many = many.object().clone();
+        let inits = many.spec.as_mut().unwrap().init_containers.as_mut().unwrap();
+        inits.push(serde_json::from_value(sidecar).unwrap());
         let over = labelled("over", &["300"]).phase("Succeeded");
         let unlabelled =
             pod("bare").kube_qos("BestEffort").container("c", &[("kubernetes.io/batch-cpu", "4000")], &[]);
-        host.set_pods(&[&many, &over, &unlabelled]);
+        host.collectors.set_pods(&[Pod::read(&many), over.read(), unlabelled.read()]);
         host.pass(1000);
         quota(&host, "300000");
         host.group(BE, 3_500_000_000, (0, 0));
@@ -418,11 +460,31 @@ fn cold_pages_and_page_cache() {
     assert_eq!(host.values(Kind::PodMemoryUsageWithPageCache), [50.0]);
     assert_eq!(host.values(Kind::ContainerMemoryUsageWithPageCache), [50.0]);
     let held = || fs::read_to_string(host.root.sys.join("kernel/mm/kidled/scan_period_in_seconds")).unwrap();
+    // koordlet-observe#13.2.B52: on.
     assert_eq!(held(), "5");
+    let hierarchy = host.root.sys.join("kernel/mm/kidled/use_hierarchy");
+    assert_eq!(fs::read_to_string(&hierarchy).unwrap(), "1");
     host.collectors.stop();
     assert_eq!(held(), "0");
 }
 
+#[test]
+fn cold_pages_of_host_applications() {
+    const NGINX: &str = "host-latency-sensitive/nginx";
+    let settings = Settings { has_cold_pages: true, ..Settings::default() };
+    let mut host = Host::prepared(Version::V1, settings, kidled);
+    host.group(NGINX, 0, (0, 0));
+    host.put_group("memory", NGINX, "memory.usage_in_bytes", "77\n");
+    host.put_group("memory", NGINX, "memory.idle_page_stats", &idle_stats(20));
+    host.collectors.set_applications(Some(&[application("nginx", "LS")]), MemoryPolicy::default());
+    host.pass(1000);
+    // 50 with page cache, of which 20 are cold.
+    let of = |host: &Host, kind: Kind| host.of(kind, Property::HostAppName, "nginx");
+    assert_eq!(of(&host, Kind::HostApplicationMemoryColdPageSize), [20.0]);
+    assert_eq!(of(&host, Kind::HostApplicationMemoryWithHotPageUsage), [30.0]);
+}
+
+/// koordlet-observe#13.2.B52: off.
 #[test]
 fn kidled_is_left_alone_where_nobody_asked() {
     let host = Host::prepared(Version::V1, Settings::default(), kidled);

@@ -172,7 +172,7 @@ async fn every_running_container_is_stopped() {
     let victim = pod("batch").qos("BE").container("a", &[], &[]).container("b", &[], &[]).running().read();
     assert_eq!(world.evict(&victim).await, Outcome::Leaving);
     assert_eq!(got.lock().unwrap().len(), 2);
-    assert_eq!(world.count(), 2, "one for the sum, one for the pod");
+    assert_eq!(world.count(), 2, "koordlet-observe#13.9.I3: one for the sum, one for the pod");
     let message = "trigger by koordlet feature BEMemoryEvict, kill pod: batch; 72 % used";
     assert_eq!(world.messages(), [message]);
     assert!(!world.sender.is_remembering());

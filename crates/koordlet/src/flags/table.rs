@@ -17,6 +17,13 @@ const SERVING: &[Flag] = &[
         "give back everything that an earlier run changed on this node, and end",
     )
     .group("Serving"),
+    Flag::new(
+        "correct-resource-units",
+        Bool,
+        "false",
+        "label requests and limits of containers with their own units, not the original's",
+    )
+    .group("Serving"),
 ];
 
 const CLUSTER: &[Flag] = &[
@@ -96,6 +103,12 @@ const KUBELET: &[Flag] = &[
         Bool,
         "false",
         "take devices only from what vendors describe",
+    ),
+    kubelet(
+        "gpu-ignored-xids",
+        List,
+        "13,31,43,45,68,109",
+        "numbers of XID errors that do not make a GPU unhealthy: those of applications",
     ),
 ];
 
@@ -300,6 +313,7 @@ const fn seconds(name: &'static str, instead: &'static str) -> Flag {
     Flag::new(name, Int, "0", "whole seconds").group("Spellings of earlier releases").deprecated(instead)
 }
 
+/// Differs: upstream serves Go's profiles with the first two.
 const UNUSED: &[Flag] = &[
     unused("enable-pprof", Bool, "false", "this is no Go program"),
     unused("pprof-addr", Text, ":9317", "this is no Go program"),
@@ -322,7 +336,7 @@ const UNUSED: &[Flag] = &[
     unused("runtime-hooks-nri-plugin-index", Text, "00", TRANSPORT),
     unused("runtime-hooks-nri-connect-timeout", Duration, "6s", TRANSPORT),
     unused("runtime-hooks-nri-backoff-duration", Duration, "1s", TRANSPORT),
-    unused("runtime-hooks-nri-backoff-cap", Duration, "1h", TRANSPORT),
+    unused("runtime-hooks-nri-backoff-cap", Duration, "1281023h53m38.427387903s", TRANSPORT),
     unused("runtime-hooks-nri-backoff-steps", Int, "2147483647", TRANSPORT),
     unused("runtime-hooks-nri-backoff-factor", Float, "2", TRANSPORT),
 ];

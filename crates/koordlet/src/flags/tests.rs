@@ -1,6 +1,7 @@
 //! Flags and variables with their defaults, and what is said about wrong ones.
 
 use super::*;
+use crate::devices::XIDS_OF_APPLICATIONS;
 
 fn read(line: &str, environment: &[(&str, &str)]) -> Result<Request, OptionsError> {
     let environment: Vec<(String, String)> =
@@ -45,7 +46,185 @@ fn defaults() {
     assert_eq!(options.hooks.reconcile_interval, Duration::from_secs(10));
     assert!(options.gates.is_on("BECPUSuppress") && !options.gates.is_on("AuditEvents"));
     assert_eq!(options.warnings, Vec::<String>::new());
-    assert!(!options.clean_up);
+    assert!(!options.clean_up && !options.has_correct_units);
+    assert_eq!(options.reports.ignored_xids, XIDS_OF_APPLICATIONS.into());
+}
+
+/// The flags of koordlet-observe 1.2 and 1.3, and those of koordlet-enforce that are no number of another table.
+const SPEC: &[(&str, &str)] = &[
+    ("cgroup-root-dir", ""),
+    ("sys-root-dir", ""),
+    ("sys-fs-root-dir", ""),
+    ("proc-root-dir", ""),
+    ("var-run-root-dir", ""),
+    ("run-root-dir", ""),
+    ("var-lib-kubelet-dir", ""),
+    ("default-runtime-type", "containerd"),
+    ("containerd-endpoint", ""),
+    ("docker-endpoint", ""),
+    ("pouch-endpoint", ""),
+    ("hami-core-library-directory-path", "/usr/local/vgpu/libvgpu.so"),
+    ("pod-resources-proxy-path", "/var/run/koordlet/pod-resources"),
+    ("xpu-device-infos-dir", "/var/run/koordlet/xpu-device-infos/"),
+    ("addr", ":9316"),
+    ("enable-pprof", "false"),
+    ("pprof-addr", ":9317"),
+    ("kube-api-qps", "20"),
+    ("kube-api-burst", "30"),
+    ("configmap-name", "koordlet-config"),
+    ("configmap-namespace", "koordinator-system"),
+    ("feature-gates", ""),
+    ("kubelet-preferred-address-type", "InternalIP"),
+    ("kubelet-sync-interval", "10s"),
+    ("kubelet-sync-timeout", "3s"),
+    ("kubelet-insecure-tls", "false"),
+    ("kubelet-read-only-port", "10255"),
+    ("node-topology-sync-interval", "3s"),
+    ("disable-query-kubelet-config", "false"),
+    ("enable-node-metric-report", "true"),
+    ("report-interval", "0"),
+    ("enable-pod-taskids", "false"),
+    ("xpu-enforce-collect-from-device-infos", "false"),
+    ("collect-res-used-interval", "1s"),
+    ("collect-sys-metric-outdated-interval", "10s"),
+    ("collect-node-cpu-info-interval", "60s"),
+    ("collect-node-storage-info-interval", "1s"),
+    ("cpi-collector-interval", "60s"),
+    ("collect-cpi-timewindow", "10s"),
+    ("psi-collector-interval", "10s"),
+    ("coldpage-collector-interval", "5s"),
+    ("resctrl-collector-interval", "10s"),
+    ("enable-pagecache-collector", "false"),
+    ("enable-resctrl-collector", "false"),
+    ("metric-gc-interval-seconds", "300"),
+    ("metric-expire-seconds", "1800"),
+    ("tsdb-path", "/metric-data/"),
+    ("tsdb-retention-duration", "12h"),
+    ("tsdb-max-bytes", "104857600"),
+    ("tsdb-enable-prometheus-metric", "true"),
+    ("tsdb-stripe-size", "16384"),
+    ("tsdb-wal-segment-size", "1048576"),
+    ("tsdb-max-block-chunk-segment-size", "5242880"),
+    ("tsdb-min-block-duration", "10m"),
+    ("tsdb-max-block-duration", "10m"),
+    ("tsdb-head-chunks-write-buffer-size", "1048576"),
+    ("audit-log-dir", "/var/log/koordlet"),
+    ("audit-verbose", "3"),
+    ("audit-max-disk-space-mb", "16"),
+    ("audit-max-concurrent-readers", "4"),
+    ("audit-max-events-limit", "2048"),
+    ("prediction-checkpoint-filepath", "/prediction-checkpoints"),
+    ("prediction-cold-start-duration", "24h"),
+    ("prediction-safety-margin-percent", "10"),
+    ("prediction-memory-histogram-decay-halflife", "24h"),
+    ("prediction-cpu-histogram-decay-halflife", "12h"),
+    ("prediction-training-interval", "1m"),
+    ("prediction-model-expiration-duration", "30m"),
+    ("prediction-model-checkpoint-interval", "10m"),
+    ("prediction-model-checkpoint-max-per-step", "12"),
+    ("reconcile-interval-seconds", "1"),
+    ("cpu-suppress-interval-seconds", "1"),
+    ("cpu-evict-interval-seconds", "1"),
+    ("memory-evict-interval-seconds", "1"),
+    ("memory-evict-cool-time-seconds", "4"),
+    ("cpu-evict-cool-time-seconds", "20"),
+    ("only-evict-by-api", "false"),
+    ("resource-force-update-seconds", "60"),
+    ("enable-nri-runtime-hook", "true"),
+    ("disable-unset-cpu-quota", "false"),
+    ("qos-extension-plugins", ""),
+    ("runtime-hooks-reconcile-interval", "10s"),
+    ("runtime-hooks-network", "unix"),
+    ("runtime-hooks-addr", "/host-var-run-koordlet/koordlet.sock"),
+    ("runtime-hooks-host-endpoint", "/var/run/koordlet/koordlet.sock"),
+    ("runtime-hooks-failure-policy", "Ignore"),
+    ("runtime-hooks-plugin-failure-policy", "Ignore"),
+    ("runtime-hooks-config-path", ""),
+    ("runtime-hooks-disable-stages", ""),
+    ("runtime-hooks-nri-socket-path", "nri/nri.sock"),
+    ("runtime-hooks-nri-plugin-name", "koordlet_nri"),
+    ("runtime-hooks-nri-plugin-index", "00"),
+    ("runtime-hooks-nri-connect-timeout", "6s"),
+    ("runtime-hooks-nri-backoff-duration", "1s"),
+    ("runtime-hooks-nri-backoff-factor", "2"),
+    ("runtime-hooks-nri-backoff-steps", "2147483647"),
+    ("runtime-hooks-nri-backoff-cap", "4611686018427387903ns"),
+];
+
+/// What upstream does not have, or had in an earlier release.
+const OURS: &[&str] = &[
+    "clean-up",
+    "correct-resource-units",
+    "gpu-ignored-xids",
+    "kubeconfig",
+    "kubelet-ca-file",
+    "kubelet-client-certificate",
+    "kubelet-client-key",
+    "pod-events-per-hour",
+    "report-interval-seconds",
+];
+
+#[test]
+fn defaults_are_the_specifications() {
+    let flags: Vec<&Flag> = TABLES.iter().copied().flatten().chain([&FEATURE_GATES]).collect();
+    for (name, default) in SPEC {
+        let flag = flags.iter().find(|flag| flag.name == *name).unwrap_or_else(|| panic!("{name}"));
+        // A duration has many spellings.
+        let same = match (default.parse::<GoDuration>(), flag.default.parse::<GoDuration>()) {
+            (Ok(want), Ok(found)) => want == found,
+            _ => flag.default == *default,
+        };
+        assert!(same, "{name}: {} for {default}", flag.default);
+    }
+    let is_known = |name: &str| {
+        SPEC.iter().any(|(known, _)| *known == name)
+            || OURS.contains(&name)
+            || table::OLD_SECONDS.iter().any(|(old, _)| *old == name)
+    };
+    let unknown: Vec<&str> = flags.iter().map(|flag| flag.name).filter(|name| !is_known(name)).collect();
+    assert_eq!(unknown, [""; 0]);
+}
+
+/// Flags whose field nobody else looks at here.
+#[test]
+fn fields_of_strategies_and_hooks() {
+    let options = run("");
+    let second = Duration::from_secs(1);
+    let qos = &options.qos;
+    let intervals =
+        [qos.reconcile_interval, qos.suppress_interval, qos.cpu_evict_interval, qos.memory_evict_interval];
+    assert_eq!(intervals, [second; 4]);
+    assert_eq!((qos.force_update_after, qos.only_evict_by_api), (second * 60, false));
+    let hooks = &options.hooks;
+    assert_eq!((hooks.server.failure_policy.as_str(), hooks.server.is_strict), ("Ignore", false));
+    assert!(!hooks.is_quota_unset_disabled);
+    let options = run("--reconcile-interval-seconds=2 --cpu-suppress-interval-seconds=3 \
+        --cpu-evict-interval-seconds=4 --memory-evict-interval-seconds=5 --resource-force-update-seconds=6 \
+        --only-evict-by-api --runtime-hooks-failure-policy=Fail --runtime-hooks-plugin-failure-policy=Fail \
+        --disable-unset-cpu-quota");
+    let qos = &options.qos;
+    let seconds = [
+        qos.reconcile_interval,
+        qos.suppress_interval,
+        qos.cpu_evict_interval,
+        qos.memory_evict_interval,
+        qos.force_update_after,
+    ];
+    assert_eq!(seconds.map(|interval| interval.as_secs()), [2, 3, 4, 5, 6]);
+    let hooks = &options.hooks;
+    assert!(qos.only_evict_by_api && hooks.server.is_strict && hooks.is_quota_unset_disabled);
+    assert_eq!(hooks.server.failure_policy, "Fail");
+}
+
+#[test]
+fn lists() {
+    for (line, want) in [
+        ("-gpu-ignored-xids=79", vec![79]),
+        ("-gpu-ignored-xids=79,13", vec![13, 79]),
+        ("-gpu-ignored-xids=", vec![]),
+    ] {
+        assert_eq!(run(line).reports.ignored_xids.into_iter().collect::<Vec<u64>>(), want, "{line}");
+    }
 }
 
 /// koordlet-observe 1.2: a mode decides where the host's files are, and flags change each.
@@ -120,6 +299,7 @@ fn complaints() {
         ("-feature-gates=CPUBurst=maybe", 2, "maybe"),
         ("-collect-res-used-interval=-1s", 1, "not negative"),
         ("-audit-max-disk-space-mb=0", 1, "audit-max-disk-space-mb"),
+        ("-gpu-ignored-xids=13,x", 1, "gpu-ignored-xids"),
         ("-addr=nowhere", 1, "an address"),
         ("word", 1, "takes no arguments"),
     ] {

@@ -172,10 +172,13 @@ metrics! {
         ["node", "cache_id", "qos", "mb_type"], "resctrl default qos's memory bandwidth collected by koordlet";
     StoreSeries = "prometheus_tsdb_head_series", Gauge, External, Always, [], "Series of the store";
     StoreChunks = "prometheus_tsdb_head_chunks", Gauge, External, Always, [], "Chunks of the store";
-    StoreSamples = "prometheus_tsdb_head_samples_appended_total", Gauge, External, Always, [],
+    StoreSamples = "prometheus_tsdb_head_samples_appended_total", Counter, External, Always, [],
         "Samples that the store took";
     StoreBlocks = "prometheus_tsdb_blocks_loaded", Gauge, External, Always, [], "Blocks of the store";
     StoreBytes = "prometheus_tsdb_storage_blocks_bytes", Gauge, External, Always, [], "Bytes of the store";
-    StoreOutOfOrder = "prometheus_tsdb_out_of_order_samples_total", Gauge, External, Always, [],
+    StoreOutOfOrder = "prometheus_tsdb_out_of_order_samples_total", Counter, External, Always, [],
         "Samples that came too late for the store";
+    StoreMemory = "koordlet_store_memory_bytes", Gauge, External, Always, [], "Memory that the store's samples take";
+    StoreShed = "koordlet_store_shed_chunks_total", Counter, External, Always, [],
+        "Chunks that the store dropped before their time, for want of memory";
 }

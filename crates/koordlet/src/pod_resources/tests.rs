@@ -5,7 +5,7 @@ use prost::Message;
 use serde_json::json;
 
 use super::*;
-use crate::state::PodState;
+use crate::state::{PodState, Synced};
 
 /// As the kubelet's interface has them; `later` is a field that we do not know.
 #[derive(Clone, PartialEq, Message)]
@@ -69,7 +69,8 @@ fn state(pods: &[(&str, &str)]) -> State {
             "annotations": { "scheduling.koordinator.sh/device-allocated": annotation } } });
         Arc::new(PodState::read(&serde_json::from_value(object).unwrap(), Driver::Systemd))
     };
-    State::new(Snapshot { pods: pods.iter().map(read).collect(), ..Snapshot::default() })
+    let synced = Synced { pods: true, ..Synced::default() };
+    State::new(Snapshot { pods: pods.iter().map(read).collect(), synced, ..Snapshot::default() })
 }
 
 const GPU_AND_CARDS: &str = r#"{"gpu":[{"minor":0,"id":"GPU-0"},{"minor":1,"id":"GPU-1"}],
@@ -137,7 +138,8 @@ async fn monitors_are_answered_by_kubelet_through_us() {
     let root = Root::host(dir.path());
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let ours = dir.path().join("ours");
-    start(&ours, &root, &state(&[("train", GPU_AND_CARDS)]), &tasks, &stop);
+    let state = state(&[("train", GPU_AND_CARDS)]);
+    start(&ours, &root, &state, &tasks, &stop);
     let mut monitor = Channel::open(&ours.join(SOCKET)).await.unwrap();
     let error = monitor.call(LIST, &[]).await.unwrap_err().to_string();
     assert!(error.starts_with("code 14: kubelet: cannot reach "), "{error}");
@@ -157,6 +159,12 @@ async fn monitors_are_answered_by_kubelet_through_us() {
     let unknown = monitor.call("/v1.PodResourcesLister/Put", &[]).await.unwrap_err().to_string();
     assert_eq!(unknown, "code 12: unknown method /v1.PodResourcesLister/Put");
     assert_eq!(kubelet.asked.lock().unwrap().len(), 3);
+    // After a restart, before the pods were heard of, only what needs no pods is answered.
+    state.update(|snapshot| snapshot.synced.pods = false);
+    let error = monitor.call(LIST, &[]).await.unwrap_err().to_string();
+    assert!(error.starts_with("code 14: koordlet has not heard"), "{error}");
+    assert!(monitor.call("/v1.PodResourcesLister/GetAllocatableResources", &[]).await.is_ok());
+    assert_eq!(kubelet.asked.lock().unwrap().len(), 4);
     stop.cancel();
     tasks.close();
     tasks.wait().await;

@@ -187,8 +187,8 @@ impl ByPod {
 #[derive(Clone, Debug, Default)]
 struct ByClass {
     request: Amount,
-    /// Whether a pod without class is there.
-    has_classless: bool,
+    /// Classes that a pod is in.
+    present: Vec<Option<PriorityClass>>,
 }
 
 impl ByClass {
@@ -199,7 +199,9 @@ impl ByClass {
         let counted = pods.iter().filter(|pod| is_counted(pod.class) && !pod.is_leaving);
         for pod in counted.filter(|pod| seen.insert(&pod.uid)) {
             sums.request = sums.request.plus(pod.request);
-            sums.has_classless |= pod.class.is_none();
+            if !sums.present.contains(&pod.class) {
+                sums.present.push(pod.class);
+            }
         }
         sums
     }
@@ -216,7 +218,7 @@ impl ByClass {
                 .peaks(&key)
                 .map_err(|error| format!("failed to get prediction of priority {name}, err: {error}"))?;
             // Differs: upstream adds the end of the first bucket (25m, 5Mi) for a class that nobody is in.
-            if class.is_some() || self.has_classless || !history.is_idle(&key) {
+            if self.present.contains(&class) || !history.is_idle(&key) {
                 sum = sum.plus(peaks.peak());
             }
         }

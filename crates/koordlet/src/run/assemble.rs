@@ -241,6 +241,7 @@ impl Base {
             evictor: Box::new(sender),
             metrics: self.metrics.clone(),
             has_store_metrics: options.store.has_metrics,
+            has_correct_units: options.has_correct_units,
             health,
         }
     }
@@ -471,6 +472,65 @@ mod tests {
 
     use super::*;
     use crate::decide::wish::Cause;
+    use crate::flags::{self, Request};
+
+    fn options(line: &str) -> Options {
+        let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
+        match flags::parse(line.split_whitespace(), variable) {
+            Ok(Request::Run(options)) => *options,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    /// koordlet-observe 1.3, 1.4.
+    #[test]
+    fn who_measures_what_follows_gates_and_flags() {
+        let on = |line: &str| {
+            let settings = collect_settings(&options(line));
+            let all = [
+                (settings.has_page_cache, "page cache"),
+                (settings.has_cycles, "cycles"),
+                (settings.has_pressure, "pressure"),
+                (settings.has_cold_pages, "cold pages"),
+                (settings.has_storage, "storage"),
+                (settings.has_resctrl, "resctrl"),
+            ];
+            all.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name).collect::<Vec<&str>>()
+        };
+        for (line, want) in [
+            ("", vec![]),
+            ("--enable-pagecache-collector", vec!["page cache"]),
+            ("--feature-gates=CPICollector=true", vec!["cycles"]),
+            ("--feature-gates=PSICollector=true", vec!["pressure"]),
+            // koordlet-observe#13.2.B52
+            ("--feature-gates=ColdPageCollector=true", vec!["cold pages"]),
+            ("--feature-gates=ColdPageCollector=false", vec![]),
+            ("--feature-gates=BlkIOReconcile=true", vec!["storage"]),
+            ("--feature-gates=ResctrlCollector=true", vec![]),
+            ("--enable-resctrl-collector", vec![]),
+            ("--enable-resctrl-collector --feature-gates=ResctrlCollector=true", vec!["resctrl"]),
+        ] {
+            assert_eq!(on(line), want, "{line}");
+        }
+        let settings = collect_settings(&options(
+            "--collect-res-used-interval=2s --collect-sys-metric-outdated-interval=3s \
+             --collect-node-cpu-info-interval=4s --collect-node-storage-info-interval=5s \
+             --cpi-collector-interval=6s --collect-cpi-timewindow=7s --psi-collector-interval=8s \
+             --coldpage-collector-interval=9s --resctrl-collector-interval=10s",
+        ));
+        let intervals = [
+            settings.usage_interval,
+            settings.outdated_after,
+            settings.node_info_interval,
+            settings.storage_interval,
+            settings.cycles_interval,
+            settings.cycles_window,
+            settings.pressure_interval,
+            settings.cold_interval,
+            settings.resctrl_interval,
+        ];
+        assert_eq!(intervals.map(|interval| interval.as_secs()), [2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    }
 
     /// Each hook keeps its own files, whichever others are on.
     #[test]

@@ -36,6 +36,8 @@ const TICK: Duration = Duration::from_secs(1);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often it looks for what may be forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// How often it looks for models that expired or are to be saved, however often they learn.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// A question to the thread, or something for it to do.
 type Question = Box<dyn FnOnce(&mut Brain) + Send>;
@@ -68,6 +70,7 @@ pub struct Brain {
     shown: Shown,
     metrics: KoordletMetrics,
     has_store_metrics: bool,
+    has_correct_units: bool,
     progress: Progress,
 }
 
@@ -102,6 +105,7 @@ pub(super) struct Parts {
     pub(super) evictor: Box<dyn Evictor>,
     pub(super) metrics: KoordletMetrics,
     pub(super) has_store_metrics: bool,
+    pub(super) has_correct_units: bool,
     pub(super) health: Readiness,
 }
 
@@ -111,6 +115,8 @@ struct Progress {
     started: Instant,
     complained: Instant,
     trained: Option<Instant>,
+    /// When models were last dropped and saved.
+    kept: Option<Instant>,
     tidied: Instant,
     is_acting: bool,
     are_models_restored: bool,
@@ -149,6 +155,12 @@ pub(super) struct Mind {
 pub struct Asker(Sender<Call>);
 
 impl Asker {
+    /// Of a thread that has ended.
+    #[cfg(test)]
+    pub(super) fn of_nobody() -> Asker {
+        Asker(channel().0)
+    }
+
     /// An answer from what the thread knows; none when it has ended.
     pub async fn ask<T: Send + 'static>(
         &self,
@@ -228,11 +240,13 @@ impl Brain {
             shown: Shown::default(),
             metrics: parts.metrics,
             has_store_metrics: parts.has_store_metrics,
+            has_correct_units: parts.has_correct_units,
             progress: Progress {
                 health: parts.health,
                 started: now,
                 complained: now,
                 trained: None,
+                kept: None,
                 tidied: now,
                 is_acting: false,
                 are_models_restored: false,
@@ -287,6 +301,9 @@ impl Brain {
             self.progress.complained = now.instant;
             tracing::warn!(missing = missing.join(", "), "nothing is done yet");
         }
+        if self.has_store_metrics {
+            self.shown.store(&self.metrics, self.store.stats());
+        }
         self.progress.health.set(missing);
         if now.instant.saturating_duration_since(self.progress.tidied) >= TIDY_EVERY {
             self.progress.tidied = now.instant;
@@ -312,7 +329,7 @@ impl Brain {
             self.pods = snapshot.pods.iter().map(|state| state.pod.clone()).collect();
             self.collectors.set_pods(&self.pods);
             self.applier.records().follow(&self.pods);
-            show::pods(&self.metrics, &self.pods);
+            show::pods(&self.metrics, &self.pods, self.has_correct_units);
         }
         if news.slo || news.pods {
             let applications = snapshot.slo.as_ref().map(|slo| slo.host_applications.as_slice());
@@ -417,26 +434,18 @@ impl Brain {
         if !std::mem::replace(&mut self.progress.are_models_restored, true) {
             self.checkpoints.restore(&mut self.predictor, self.pods.iter().map(|pod| &*pod.id.uid));
         }
-        let is_due = self
-            .progress
-            .trained
-            .is_none_or(|at| now.instant.saturating_duration_since(at) >= self.training_interval);
-        if !is_due {
-            return;
+        if is_due(&mut self.progress.trained, self.training_interval, now.instant) {
+            let interval_ms = self.predictor.settings().training_interval_ms;
+            self.predictor.train(&training(&self.store, snapshot, interval_ms, now.unix_ms), now.unix_ms);
         }
-        self.progress.trained = Some(now.instant);
-        let training =
-            training(&self.store, snapshot, self.predictor.settings().training_interval_ms, now.unix_ms);
-        self.predictor.train(&training, now.unix_ms);
-        self.checkpoints.keep(&mut self.predictor, now.unix_ms);
+        if is_due(&mut self.progress.kept, KEEP_EVERY, now.instant) {
+            self.checkpoints.keep(&mut self.predictor, now.unix_ms);
+        }
     }
 
     fn tidy(&mut self, now: Moment) {
         self.applier.tidy(now.instant);
         self.metrics.sweep(now.instant);
-        if self.has_store_metrics {
-            show::store(&self.metrics, &self.store.stats());
-        }
     }
 
     /// How much is remembered.
@@ -459,3 +468,15 @@ impl Brain {
         self.store.close();
     }
 }
+
+/// Whether something that happens now and then is to happen now; if so it is noted. The first time it is.
+fn is_due(last: &mut Option<Instant>, every: Duration, now: Instant) -> bool {
+    let is_due = last.is_none_or(|at| now.saturating_duration_since(at) >= every);
+    if is_due {
+        *last = Some(now);
+    }
+    is_due
+}
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ const MANY_EVERY: u32 = 10;
 #[derive(Default)]
 pub(super) struct Shown {
     rounds: Rounds,
+    store: Stats,
     seconds: u32,
     /// Whether there are rows that must go with the last reading.
     has_applications: bool,
@@ -72,6 +73,29 @@ impl Shown {
             }
         }
         self.rounds = *rounds;
+    }
+
+    /// The store's own numbers.
+    pub(super) fn store(&mut self, metrics: &KoordletMetrics, stats: Stats) {
+        let number = |count: usize| nearest(i64::try_from(count).unwrap_or(i64::MAX));
+        for (metric, value) in [
+            (Metric::StoreSeries, number(stats.series)),
+            (Metric::StoreChunks, number(stats.chunks)),
+            (Metric::StoreMemory, number(stats.memory_bytes)),
+            (Metric::StoreBlocks, number(stats.blocks)),
+            (Metric::StoreBytes, nearest(i64::try_from(stats.blocks_bytes).unwrap_or(i64::MAX))),
+        ] {
+            metrics.set(metric, &[], value);
+        }
+        let last = self.store;
+        for (metric, before, now) in [
+            (Metric::StoreSamples, last.appended_total, stats.appended_total),
+            (Metric::StoreOutOfOrder, last.out_of_order_total, stats.out_of_order_total),
+            (Metric::StoreShed, last.shed_total, stats.shed_total),
+        ] {
+            metrics.add(metric, &[], now.saturating_sub(before));
+        }
+        self.store = stats;
     }
 }
 
@@ -162,20 +186,20 @@ pub(super) fn node(metrics: &KoordletMetrics, node: &Node) {
     }
 }
 
-/// What containers ask for of those resources. Units are upstream's, which dashboards know: `integer` for every
-/// request and `byte` for every limit.
-pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod]) {
+/// What containers ask for of those resources. Units are upstream's, which dashboards know, unless the right ones are asked
+/// for: `integer` for every request and `byte` for every limit.
+pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod], has_correct_units: bool) {
     metrics.reset(Metric::ContainerRequests);
     metrics.reset(Metric::ContainerLimits);
     for pod in pods.iter().filter(|pod| pod.is_active()) {
         for container in &pod.containers {
             let Some(id) = &container.id else { continue };
-            let show = |metric: Metric, unit: &str, amounts: &ResourceList| {
-                for (resource, _) in NODE_RESOURCES {
+            let show = |metric: Metric, upstreams: &str, amounts: &ResourceList| {
+                for (resource, unit) in NODE_RESOURCES {
                     let Some(amount) = whole(amounts, resource) else { continue };
                     let labels = [
                         resource,
-                        unit,
+                        if has_correct_units { unit } else { upstreams },
                         &*pod.id.uid,
                         &pod.name,
                         &pod.namespace,
@@ -191,26 +215,14 @@ pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod]) {
     }
 }
 
-pub(super) fn store(metrics: &KoordletMetrics, stats: &Stats) {
-    let number = |count: usize| nearest(i64::try_from(count).unwrap_or(i64::MAX));
-    let wide = |count: u64| nearest(i64::try_from(count).unwrap_or(i64::MAX));
-    for (metric, value) in [
-        (Metric::StoreSeries, number(stats.series)),
-        (Metric::StoreChunks, number(stats.chunks)),
-        (Metric::StoreSamples, wide(stats.appended_total)),
-        (Metric::StoreBlocks, number(stats.blocks)),
-        (Metric::StoreBytes, wide(stats.blocks_bytes)),
-        (Metric::StoreOutOfOrder, wide(stats.out_of_order_total)),
-    ] {
-        metrics.set(metric, &[], value);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use koord_kit::metrics::Format;
 
+    use koord_linux::perf::Cycles;
+
     use super::*;
+    use crate::collect::Usage;
     use crate::decide::sketch::pod;
 
     fn seen() -> KoordletMetrics {
@@ -225,6 +237,83 @@ mod tests {
         let mut is_shown = false;
         let due = [0, 2, 1, 0, 0].map(|count| is_due(&mut is_shown, &vec![(); count]));
         assert_eq!(due, [false, true, true, true, false]);
+    }
+
+    fn rows(page: &koord_kit::metrics::Metrics, name: &str) -> Vec<String> {
+        let page = page.render(Format::Prometheus);
+        page.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_stores_numbers() {
+        let metrics = KoordletMetrics::new("n1");
+        let mut shown = Shown::default();
+        let stats = |many: u64| Stats {
+            series: 3,
+            chunks: 4,
+            memory_bytes: 4096,
+            appended_total: 100 * many,
+            out_of_order_total: many,
+            shed_total: 2 * many,
+            blocks: 5,
+            blocks_bytes: 6,
+        };
+        shown.store(&metrics, stats(1));
+        shown.store(&metrics, stats(2));
+        let mut all = rows(metrics.external(), "prometheus_tsdb_");
+        all.extend(rows(metrics.external(), "koordlet_"));
+        let want = [
+            "prometheus_tsdb_head_series{} 3.0",
+            "prometheus_tsdb_head_chunks{} 4.0",
+            "prometheus_tsdb_head_samples_appended_total{} 200",
+            "prometheus_tsdb_blocks_loaded{} 5.0",
+            "prometheus_tsdb_storage_blocks_bytes{} 6.0",
+            "prometheus_tsdb_out_of_order_samples_total{} 2",
+            "koordlet_store_memory_bytes{} 4096.0",
+            "koordlet_store_shed_chunks_total{} 4",
+        ];
+        assert_eq!(all, want);
+        let page = metrics.external().render(Format::Prometheus);
+        assert!(page.contains("# TYPE prometheus_tsdb_head_samples_appended_total counter\n"), "{page}");
+    }
+
+    #[test]
+    fn rows_of_readings() {
+        let metrics = seen();
+        let usage = Usage { cores: 0.25, bytes: 77.0 };
+        applications(
+            &metrics,
+            &[ApplicationReading {
+                name: "nginx".into(),
+                priority: "koord-prod".into(),
+                qos: "LS".into(),
+                usage,
+            }],
+        );
+        let app = "koordlet_host_application_resource_usage{node=\"n1\",host_application_name=\"nginx\"";
+        let rest = "priority_class=\"koord-prod\",qos=\"LS\"}";
+        let mut found = rows(metrics.internal(), app);
+        found.sort_unstable();
+        let want =
+            [format!("{app},resource=\"cpu\",{rest} 0.25"), format!("{app},resource=\"memory\",{rest} 77.0")];
+        assert_eq!(found, want);
+        let reading = CyclesReading {
+            pod_uid: "u".into(),
+            pod_name: "web".into(),
+            pod_namespace: "shop".into(),
+            container_id: "containerd://1".into(),
+            container_name: "main".into(),
+            cycles: Cycles { cycles: 30, instructions: 20 },
+        };
+        cycles(&metrics, &[reading]);
+        let mut found = rows(metrics.external(), "koordlet_container_cpi{");
+        found.sort_unstable();
+        let labels = "node=\"n1\",container_id=\"containerd://1\",container_name=\"main\",pod_uid=\"u\",\
+                      pod_name=\"web\",pod_namespace=\"shop\"";
+        let row = |field: &str, value: &str| {
+            format!("koordlet_container_cpi{{{labels},cpi_field=\"{field}\"}} {value}")
+        };
+        assert_eq!(found, [row("cycles", "30.0"), row("instructions", "20.0")]);
     }
 
     /// koordlet-observe#13.9.I1
@@ -263,7 +352,7 @@ mod tests {
         let amounts = [("kubernetes.io/batch-cpu", "1500"), ("kubernetes.io/batch-memory", "1Gi")];
         let batch = pod("batch").qos("BE").container("main", &amounts, &amounts).running().read();
         let metrics = seen();
-        pods(&metrics, &[batch]);
+        pods(&metrics, std::slice::from_ref(&batch), false);
         let page = metrics.external().render(Format::Prometheus);
         let rest = "pod_uid=\"batch\",pod_name=\"batch\",pod_namespace=\"default\",\
                     container_id=\"containerd://batch-main\",container_name=\"main\"";
@@ -277,7 +366,21 @@ mod tests {
             );
             assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
         }
-        pods(&metrics, &[]);
+        pods(&metrics, &[batch], true);
+        let page = metrics.external().render(Format::Prometheus);
+        for (name, resource, unit) in [
+            ("requests", "batch-cpu", "integer"),
+            ("requests", "batch-memory", "byte"),
+            ("limits", "batch-cpu", "integer"),
+            ("limits", "batch-memory", "byte"),
+        ] {
+            let is_row = |line: &str| {
+                line.starts_with(&format!("koordlet_container_resource_{name}{{"))
+                    && line.contains(&format!("resource=\"kubernetes.io/{resource}\",unit=\"{unit}\","))
+            };
+            assert_eq!(page.lines().filter(|line| is_row(line)).count(), 1, "{name} {resource}: {page}");
+        }
+        pods(&metrics, &[], false);
         assert!(!metrics.external().render(Format::Prometheus).contains("container_resource_requests{"));
     }
 }

@@ -179,7 +179,7 @@ pub(super) fn device_options(options: &Options) -> devices::Options {
         is_xpu_only: options.reports.is_xpu_only,
         measure_interval: options.collect.interval,
         scan_interval: options.reports.topology_interval.unwrap_or(LAYOUT_EVERY),
-        ..devices::Options::default()
+        ignored_xids: options.reports.ignored_xids.clone(),
     }
 }
 
@@ -212,3 +212,6 @@ fn show(metrics: &KoordletMetrics, prediction: &Prediction) {
     let status = if total.is_ok() { 0.0 } else { 1.0 };
     metrics.set(Metric::NodePriorityReclaimableStatus, &["koord-prod"], status);
 }
+
+#[cfg(test)]
+mod tests;

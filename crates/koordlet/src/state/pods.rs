@@ -305,7 +305,12 @@ mod tests {
     use http::StatusCode;
     use serde_json::{Value, json};
 
+    use koord_kit::events::{Flavour, recorder};
+    use koord_kit::metrics::{KitMetrics, Metrics};
+
     use super::*;
+    use crate::fake::FakeApi;
+    use crate::overheard::overheard;
     use crate::state::Snapshot;
     use crate::state::fake_kubelet::{FakeKubelet, TOKEN};
     use crate::state::kubelet::KubeletOptions;
@@ -425,6 +430,47 @@ mod tests {
         until(&state, |snapshot| snapshot.pods.len() == 2).await;
         stop.cancel();
         task.await.unwrap();
+    }
+
+    /// koordlet-observe 14 (20).
+    #[tokio::test]
+    async fn a_kubelet_that_stays_away_is_an_event_on_the_node() {
+        let fake = FakeKubelet::start(false).await;
+        fake.tell(Err(StatusCode::SERVICE_UNAVAILABLE));
+        let (kubelet, state, _) = fake.client(TOKEN, KubeletOptions::default());
+        let api = FakeApi::default();
+        let kit = KitMetrics::new(&Metrics::new());
+        let client = api.client(|seen| (201, seen.body.clone()));
+        let (recorder, events) = recorder(client, "koordlet", Flavour::Core, &kit);
+        let events = tokio::spawn(events.run(CancellationToken::new()));
+        let mut sync = PodSync {
+            state,
+            kubelet,
+            book: PodBook::new(Driver::Systemd),
+            interval: Duration::from_secs(3600),
+            news: Arc::new(Notify::new()),
+            recorder: Some(recorder),
+        };
+        let (mut told, error) = (Vec::new(), sync.sync().await.unwrap_err());
+        for failures in 1..=FAILURES_TOLD + 1 {
+            let (_, lines) = overheard(|| sync.tell(&error, failures));
+            told.extend(lines.iter().map(|_| failures));
+        }
+        assert_eq!(told, [1, FAILURES_TOLD], "warnings");
+        // Who records events ends when nobody tells any more.
+        drop(sync);
+        events.await.unwrap();
+        let posts = api.seen();
+        assert_eq!(posts.len(), 1, "{posts:?}");
+        let event = &posts[0].body;
+        assert_eq!((&event["reason"], &event["type"]), (&json!("KubeletUnreachable"), &json!("Warning")));
+        assert_eq!(event["involvedObject"]["kind"], "Node");
+        assert_eq!(event["involvedObject"]["name"], "n1");
+        let text = event["message"].as_str().unwrap();
+        assert!(
+            text.starts_with("koordlet did not hear of the node's pods 6 times in a row: request "),
+            "{text}"
+        );
     }
 
     #[tokio::test]

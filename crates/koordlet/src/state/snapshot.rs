@@ -145,9 +145,9 @@ pub struct PodState {
     pub is_deleting: bool,
     /// Succeeded or Failed.
     pub is_finished: bool,
-    /// Ids in `status.containerStatuses` that are told: those whose use is measured.
+    /// Ids in `status.containerStatuses`, empty where none is told yet.
     pub container_ids: Vec<Arc<str>>,
-    /// Ids of init containers that are told. With those above they are all groups of the pod but the sandbox.
+    /// Those of init containers. With those above they are all groups of the pod but the sandbox.
     pub init_ids: Vec<Arc<str>>,
 }
 
@@ -177,8 +177,8 @@ impl PodState {
 }
 
 fn ids(statuses: Option<&Vec<v1::ContainerStatus>>) -> Vec<Arc<str>> {
-    let ids = statuses.into_iter().flatten().filter_map(|status| status.container_id.as_deref());
-    ids.filter(|id| !id.is_empty()).map(Arc::from).collect()
+    let ids = statuses.into_iter().flatten().map(|status| status.container_id.as_deref().unwrap_or_default());
+    ids.map(Arc::from).collect()
 }
 
 /// What `/sys` and `/proc` tell of the machine. Read once a minute.

@@ -71,15 +71,26 @@ fn two_sockets_with_hyper_threading() {
 
 #[test]
 fn offline_cpus_are_left_out() {
-    // koordlet-observe#13.2.B48: a CPU without a node is on node 0, an offline one is nowhere, no L3 is 0.
+    // koordlet-observe#13.2.B48: a CPU without a node is on node 0, an offline one is nowhere, no L3 is 0. One without L2,
+    // whose row of lscpu upstream cannot read, is a CPU like others.
     let tree = Tree::new();
     tree.put("devices/system/cpu/online", "0,2-3\n");
     for id in [0, 2, 3] {
         tree.cpu(id, 0, id, "");
     }
+    for (cpu, index, level, kind) in [
+        (2, 0, 1, "Data"),
+        (2, 1, 1, "Instruction"),
+        (2, 2, 2, "Unified"),
+        (3, 0, 1, "Data"),
+        (3, 1, 1, "Instruction"),
+    ] {
+        tree.cache(cpu, index, level, kind, 1);
+    }
     fs::create_dir_all(tree.root.sys.join("devices/system/cpu/cpu1")).unwrap();
     assert_eq!(tree.rows(), [(0, 0, 0, 0), (2, 1, 0, 0), (3, 2, 0, 0)]);
-    assert!(cpus(&tree.root).unwrap().iter().all(|cpu| cpu.l1 == 0 && cpu.l3 == 0));
+    let caches: Vec<(u32, u32)> = cpus(&tree.root).unwrap().iter().map(|cpu| (cpu.l1, cpu.l3)).collect();
+    assert_eq!(caches, [(0, 0), (1, 0), (1, 0)]);
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn pod(name: &str, request: Amount) -> Candidate {
 struct Known {
     settings: Settings,
     peaks: BTreeMap<&'static str, Amount>,
+    idle: &'static str,
 }
 
 impl History for Known {
@@ -39,8 +40,8 @@ impl History for Known {
         Ok(Peaks { p95: peak, p98: peak, ..Peaks::default() })
     }
 
-    fn is_idle(&self, _: &str) -> bool {
-        false
+    fn is_idle(&self, key: &str) -> bool {
+        key == self.idle
     }
 }
 
@@ -52,7 +53,7 @@ impl Known {
 
 fn knowing(safety_margin_percent: i64, peaks: &[(&'static str, Amount)]) -> Known {
     let settings = Settings { safety_margin_percent, ..Settings::default() };
-    Known { settings, peaks: peaks.iter().copied().collect() }
+    Known { settings, peaks: peaks.iter().copied().collect(), idle: "" }
 }
 
 fn system(margin: i64, sys: Amount, prod: Amount, none: Amount, pods: &[(&'static str, Amount)]) -> Known {
@@ -105,10 +106,15 @@ fn by_class() {
     // koordlet-observe#13.7.G10
     assert_eq!(result(of(1000, GIB)), of(200, 0));
     // koordlet-observe#13.7.G16
-    let predictor = system(10, of(200, 256 * MIB), of(1000, GIB), of(25, 5 * MIB), &[]);
+    let mut predictor = system(10, of(200, 256 * MIB), of(1000, GIB), of(25, 5 * MIB), &[]);
+    predictor.idle = "__node-__";
+    let peak = |predictor: &Known, pods: &[Candidate]| predictor.predict(pods, None).peak.by_class;
+    let upstreams = of(1347, 1_482_162_176);
+    assert_eq!(peak(&predictor, &[]), Ok(of(1320, 1_476_395_008)), "Do better 12: nobody is in the class");
     let classless = Candidate { class: None, ..pod("x", of(0, 0)) };
-    let peak = predictor.predict(&[classless], None).peak.by_class;
-    assert_eq!(peak, Ok(of(1347, 1_482_162_176)));
+    assert_eq!(peak(&predictor, &[classless]), Ok(upstreams), "somebody is");
+    predictor.idle = "";
+    assert_eq!(peak(&predictor, &[]), Ok(upstreams), "somebody was");
 }
 
 #[test]
@@ -117,10 +123,13 @@ fn a_class_without_pods_needs_nothing() {
     let mut predictor = Predictor::new(settings.clone());
     predictor.train(&Training { pods: Vec::new(), node: Some(Sample::default()) }, NOW);
     let peak = |pods: &[Candidate]| predict(&predictor, &settings, pods, None, NOW).peak.by_class;
-    // The system and prod always count, be it with their first bucket.
-    assert_eq!(peak(&[]), Ok(of(50, 10 * MIB)));
+    // The system always counts, be it with its first bucket.
+    assert_eq!(peak(&[]), Ok(of(25, 5 * MIB)));
+    let prod = pod("web", of(0, 0));
     let classless = Candidate { class: None, ..pod("x", of(0, 0)) };
-    assert_eq!(peak(&[classless]), Ok(of(75, 15 * MIB)));
+    assert_eq!(peak(std::slice::from_ref(&classless)), Ok(of(50, 10 * MIB)));
+    assert_eq!(peak(std::slice::from_ref(&prod)), Ok(of(50, 10 * MIB)));
+    assert_eq!(peak(&[prod, classless]), Ok(of(75, 15 * MIB)));
 }
 
 #[test]

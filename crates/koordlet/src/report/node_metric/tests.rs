@@ -199,11 +199,15 @@ fn memory_by_policy() {
     // koordlet-observe#13.5.E6
     assert_eq!(scene(json!("usageWithHotPageCache"), false), without);
     assert_eq!(scene(json!("usageWithHotPageCache"), true), (Some("2Ki".to_owned()), 0));
-    // koordlet-observe#13.5.E17
     assert_eq!(scene(json!("usageWithPageCache"), false), (None, 0));
     // koordlet-observe#13.5.E18
     assert_eq!(scene(json!("bogus"), false), without);
     assert_eq!(scene(Value::Null, false), without);
+    // koordlet-observe#13.5.E17: without memory there is no CPU either.
+    let policy = serde_json::from_value(json!({ "nodeMemoryCollectPolicy": "usageWithPageCache" })).unwrap();
+    let told = node(Scene::new(), 1.0, 1024.0).measured(&[pod("a")]).policy(policy).json();
+    assert_eq!(told["nodeMetric"]["nodeUsage"], json!({}));
+    assert!(told.get("podsMetric").is_none());
 }
 
 #[test]
@@ -287,6 +291,14 @@ fn gpus() {
     // koordlet-observe#13.5.E19
     assert_eq!(told["nodeMetric"]["nodeUsage"]["devices"], device("35", "8000", "50"));
     assert_eq!(told["podsMetric"][0]["podUsage"]["devices"], device("20", "2Ki", "12"));
+    // koordlet-observe#13.4.D6
+    let mut scene = node(Scene::new(), 1.0, 1.0).sample(Kind::NodeGpuCoreUsage, &first, 35.0).sample(
+        Kind::NodeGpuMemoryUsage,
+        &first,
+        4000.0,
+    );
+    scene.gpus = vec![gpu(0)];
+    assert_eq!(scene.json()["nodeMetric"]["nodeUsage"]["devices"], device("35", "4000", "25"));
 }
 
 #[test]

@@ -109,6 +109,7 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let mut last = Instant::now();
+    let mut told = Told::default();
     loop {
         let seconds = state.load().metric_policy.report_interval_seconds;
         let interval = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
@@ -120,14 +121,14 @@ pub async fn run(
         }
         let outcome = tokio::select! {
             () = stop.cancelled() => return,
-            outcome = round(&state, &mut writer, &asks) => outcome,
+            outcome = round(&state, &mut writer, &asks, &mut told) => outcome,
         };
         observe(&outcome);
         last = Instant::now();
     }
 }
 
-async fn round(state: &State, writer: &mut Writer, asks: &mpsc::Sender<Ask>) -> Outcome {
+async fn round(state: &State, writer: &mut Writer, asks: &mpsc::Sender<Ask>, told: &mut Told) -> Outcome {
     if !state.load().synced.metric {
         tracing::warn!(node = writer.name, "node metric has not initialized, nothing is reported");
         return Outcome::NoObject;
@@ -137,7 +138,7 @@ async fn round(state: &State, writer: &mut Writer, asks: &mpsc::Sender<Ask>) -> 
     let Some(report) = (if asked { answer.await.ok() } else { None }) else {
         return Outcome::Failed("nobody measures".to_owned());
     };
-    tell(&report);
+    told.tell(&report);
     match writer.write(&report.status).await {
         Ok(true) => {
             tracing::debug!(pods = report.status.pods_metric.len(), "node metric reported");
@@ -155,15 +156,32 @@ async fn round(state: &State, writer: &mut Writer, asks: &mpsc::Sender<Ask>) -> 
     }
 }
 
-fn tell(report: &Report) {
-    if !report.left_out.is_empty() {
-        tracing::debug!(pods = ?report.left_out, "pods without samples are left out of the node metric");
-    }
-    for refusal in &report.prediction.refused {
-        tracing::warn!("{refusal}");
-    }
-    if let Err(error) = &report.prediction.reclaimable.total {
-        tracing::debug!(error, "what prod pods will not need is not known");
+/// What a report lacked when that was last told. It is told again only when it changes.
+#[derive(Default)]
+struct Told {
+    left_out: Vec<String>,
+    refused: Vec<String>,
+    /// Why prod reclaimable is not known.
+    fault: Option<String>,
+}
+
+impl Told {
+    fn tell(&mut self, report: &Report) {
+        let fault = report.prediction.reclaimable.total.as_ref().err();
+        let is_news = self.left_out != report.left_out;
+        if is_news && !report.left_out.is_empty() {
+            tracing::warn!(pods = ?report.left_out, "pods without samples are left out of the node metric");
+        }
+        let is_new = |refusal: &&String| !self.refused.contains(refusal);
+        for refusal in report.prediction.refused.iter().filter(is_new) {
+            tracing::warn!("{refusal}");
+        }
+        if let Some(error) = fault.filter(|error| self.fault.as_ref() != Some(*error)) {
+            tracing::warn!(error, "what prod pods will not need is not known");
+        }
+        self.left_out.clone_from(&report.left_out);
+        self.refused.clone_from(&report.prediction.refused);
+        self.fault = fault.cloned();
     }
 }
 
@@ -173,6 +191,8 @@ mod tests {
 
     use super::*;
     use crate::fake::{FakeApi, refused};
+    use crate::overheard::overheard;
+    use crate::predict::Amount;
     use crate::predict::reclaimable::Prediction;
     use crate::state::{MetricPolicy, Synced};
     use serde_json::json;
@@ -189,6 +209,41 @@ mod tests {
 
     fn puts(api: &FakeApi) -> usize {
         api.lines().iter().filter(|line| line.starts_with(PUT)).count()
+    }
+
+    /// koordlet-observe 7.2, step 7: a warning, but not one in each report.
+    #[test]
+    fn what_a_report_lacks_is_told_once() {
+        let report = |left_out: &[&str], refused: &[&str], total: Result<Amount, &str>| {
+            let refused = refused.iter().map(|text| (*text).to_owned()).collect();
+            let mut prediction = Prediction { refused, ..Prediction::default() };
+            prediction.reclaimable.total = total.map_err(str::to_owned);
+            let left_out = left_out.iter().map(|text| (*text).to_owned()).collect();
+            Report { status: NodeMetricStatus::default(), prediction, left_out }
+        };
+        let good = || Ok(Amount::default());
+        let mut told = Told::default();
+        for (name, report, want) in [
+            ("good", report(&[], &[], good()), vec![]),
+            ("a pod", report(&["a/x"], &[], good()), vec!["pods without samples"]),
+            ("again", report(&["a/x"], &[], good()), vec![]),
+            ("two pods", report(&["a/x", "a/y"], &[], good()), vec!["pods without samples"]),
+            ("none", report(&[], &[], good()), vec![]),
+            ("fault", report(&[], &[], Err("node is nil")), vec!["what prod pods will not need"]),
+            ("same fault", report(&[], &[], Err("node is nil")), vec![]),
+            (
+                "other",
+                report(&[], &["twice"], Err("no model")),
+                vec!["twice", "what prod pods will not need"],
+            ),
+            ("same", report(&[], &["twice"], Err("no model")), vec![]),
+        ] {
+            let (_, lines) = overheard(|| told.tell(&report));
+            assert_eq!(lines.len(), want.len(), "{name}: {lines:?}");
+            for (line, want) in lines.iter().zip(want) {
+                assert!(line.starts_with(&format!("WARN {want}")), "{name}: {line}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

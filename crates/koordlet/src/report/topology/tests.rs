@@ -249,6 +249,9 @@ fn cpus_that_kubelet_keeps() {
         ("negative", with(json!({ "kubeReserved": { "cpu": "-1" } })), r#"{"policy":"static"}"#),
         ("no policy", json!({}), "{}"),
     ] {
+        let warnings = scene(sixteen()).kubelet(config.clone()).compute().unwrap().warnings;
+        // What cannot be worked out is told.
+        assert_eq!(warnings.len(), usize::from(want == r#"{"policy":"static"}"#), "{key}: {warnings:?}");
         assert_eq!(policy(config), want, "{key}");
     }
     // koordlet-observe#13.6.F13: the pool still holds them.
@@ -278,16 +281,17 @@ fn pools_that_pods_share() {
     let full = r#"[{"socket":0,"node":0,"cpuset":"0-3"}]"#;
     // koordlet-observe#13.6.F17
     let shared = scene(four()).system(r#"{"cpuset":"0-1","cpusetExclusive":false}"#);
-    assert_eq!(shared.text(CPU_SHARED_POOLS), full);
+    let both = |pool: &str| (pool.to_owned(), pool.to_owned());
+    assert_eq!(shared.pools(), both(full));
     // koordlet-observe#13.6.F28
     let all = scene(four()).pods(&[pod("lse").qos("LSE").pinned("0-3")]);
     assert_eq!(all.pools(), ("[]".to_owned(), "[]".to_owned()));
     // koordlet-observe#13.6.F29
     let exclusive = scene(four()).system(r#"{"cpuset":"0-3"}"#);
-    assert_eq!(exclusive.text(CPU_SHARED_POOLS), r#"[{"socket":0,"node":0}]"#);
+    assert_eq!(exclusive.pools(), both(r#"[{"socket":0,"node":0}]"#));
     assert!(matches!(scene(four()).system("{").compute(), Err(ComputeError::Annotation(_))));
     let odd = scene(four()).system(r#"{"cpuset":"x"}"#);
-    assert_eq!(odd.text(CPU_SHARED_POOLS), full);
+    assert_eq!(odd.pools(), both(full));
     assert_eq!(odd.text(SYSTEM_QOS_RESOURCE), r#"{"cpuset":"x"}"#);
     let over = scene(four()).pods(&[pod("lse").qos("LSE").pinned("3").phase("Succeeded")]);
     assert_eq!(over.text(CPU_SHARED_POOLS), full, "a pod that has ended has no CPUs");
