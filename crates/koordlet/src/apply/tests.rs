@@ -12,7 +12,7 @@ use super::*;
 use crate::audit::{Answer, Auditor, Query};
 use crate::decide::hooks::cpuset::Because;
 use crate::decide::sketch::pod;
-use crate::decide::wish::{PodId, ProcessPlace, Why};
+use crate::decide::wish::{HostBase, HostPlace, PodId, ProcessPlace, Why};
 
 struct World {
     dir: tempfile::TempDir,
@@ -92,17 +92,17 @@ fn places() {
     let id = pod.id.clone();
     let dir = |place: Place, driver| dir_of(&place, driver).map(|dir| dir.as_str().to_owned());
     let container = Place::Container(id.clone(), "containerd://1f".into());
-    let app = Place::HostApplication(Box::new(crate::decide::wish::HostPlace {
-        base: crate::decide::wish::HostBase::Kube(KubeQos::BestEffort),
-        dir: "x/y".into(),
-    }));
+    let app = |base, dir: &str| Place::HostApplication(Box::new(HostPlace { base, dir: dir.into() }));
+    let below_be = HostBase::Kube(KubeQos::BestEffort);
     for (place, want) in [
         (Place::CgroupRoot, Some("".to_owned())),
         (be(), Some("kubepods/besteffort".to_owned())),
         (Place::Kube(KubeQos::Guaranteed), Some("kubepods".to_owned())),
         (container, Some(format!("{}/1f", dir(Place::Pod(id.clone()), Driver::Cgroupfs).unwrap()))),
         (Place::Container(id.clone(), "nonsense".into()), None),
-        (app, Some("kubepods/besteffort/x/y".to_owned())),
+        (app(below_be, "x/y"), Some("kubepods/besteffort/x/y".to_owned())),
+        (app(below_be, ""), None),
+        (app(HostBase::CgroupRoot, ""), None),
         (Place::Dir("a/../b".into()), None),
         (Place::Host, None),
     ] {
