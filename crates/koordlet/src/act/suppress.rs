@@ -15,6 +15,7 @@ use super::usage::{self, Sum};
 use super::{Ground, Hands, Setting, Strategy};
 use crate::apply::{Settled, dir_of};
 use crate::decide::convert::UNLIMITED;
+use crate::decide::cpu_suppress::cpuset::NoChoice;
 use crate::decide::cpu_suppress::{self, Memory, Plan, Sample, Switches, Verdict};
 use crate::decide::snapshot::{BestEffortGroup, Level, Pod};
 use crate::decide::wish::Place;
@@ -110,10 +111,11 @@ impl Strategy for Suppress {
 impl Suppress {
     /// Publishes the verdict, and logs when its kind changes.
     fn tell(&self, verdict: Verdict) {
-        let kind = std::mem::discriminant(&verdict);
-        let is_new = self.today.verdict().is_none_or(|last| std::mem::discriminant(&last) != kind);
-        if is_new {
-            tracing::info!(?verdict, "suppression of best-effort pods");
+        if verdict.is_news(self.today.verdict().as_ref()) {
+            match verdict.fault() {
+                Some(fault) => tracing::warn!(%fault, "best-effort pods keep their CPUs"),
+                None => tracing::info!(?verdict, "suppression of best-effort pods"),
+            }
         }
         self.today.set(verdict);
     }
@@ -124,7 +126,12 @@ fn show(plan: &Plan, old_cpus: &CpuSet, setting: &Setting) {
     let count = |count: usize| nearest(i64::try_from(count).unwrap_or(i64::MAX));
     let budget = match &plan.verdict {
         Verdict::ByCpuset { budget, choice } => {
-            let now = choice.as_ref().map_or(old_cpus.len(), |choice| choice.cpus.len());
+            let now = match choice {
+                Ok(choice) => choice.cpus.len(),
+                // They keep what others have for themselves, and were given nothing.
+                Err(NoChoice::NoCpu) => 0,
+                Err(NoChoice::NoTopology) => old_cpus.len(),
+            };
             setting.metrics.set(Metric::BeSuppressCpuCores, &["cpuset"], count(now));
             budget
         }

@@ -324,6 +324,23 @@ fn best_effort_pods_shrink_with_the_load_and_get_everything_back() {
     }
 }
 
+/// Who was given no CPU keeps what he has, and the gauge says so.
+#[test]
+fn no_cpu_is_left_for_best_effort_pods() {
+    let lse = pod("lse").qos("LSE").kube_qos("Guaranteed").pinned("0-7").read();
+    let mut world = World::new(Version::V1, "", threshold("cpuset"), vec![best_effort("batch"), lse]);
+    world.put(&format!("{BE}/cpuset.cpus"), "0-7\n");
+    world.seconds(2, 2.0, &[("batch", 0.2)]);
+    assert_eq!(world.get(&format!("{BE}/cpuset.cpus")), "0-7", "koordlet-enforce#18.117");
+    assert!(world.act.today().verdict().is_some_and(|verdict| verdict.fault().is_some()));
+    let line = r#"koordlet_be_suppress_cpu_cores{node="n1",type="cpuset"} 0"#;
+    assert!(
+        world.page().lines().any(|found| found.strip_suffix(".0").unwrap_or(found) == line),
+        "{}",
+        world.page()
+    );
+}
+
 #[test]
 fn suppression_by_quota() {
     let mut world = World::new(Version::V2, "", threshold("cfsQuota"), vec![best_effort("batch")]);

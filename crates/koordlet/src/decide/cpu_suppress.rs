@@ -104,6 +104,22 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Why there are no CPUs for best-effort pods, though they should be given some.
+    pub fn fault(&self) -> Option<cpuset::NoChoice> {
+        match self {
+            Verdict::ByCpuset { choice: Err(fault), .. } => Some(*fault),
+            _ => None,
+        }
+    }
+
+    /// Whether this is of another kind than what was found before.
+    pub fn is_news(&self, last: Option<&Verdict>) -> bool {
+        let kind = |verdict: &Verdict| (std::mem::discriminant(verdict), verdict.fault());
+        last.is_none_or(|last| kind(last) != kind(self))
+    }
+}
+
 /// What is missing for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Skip {

@@ -245,6 +245,31 @@ fn choices() {
     }
 }
 
+/// Whoever reads the log learns when there are no CPUs left, why, and when there are some again.
+#[test]
+fn having_no_cpu_is_told() {
+    let verdict = |lse: &str, is_known: bool| {
+        let mut world = sixteen(&[pod("lse").qos("LSE").pinned(lse)], 0.0);
+        world.layout.topology = cpus(4, |c| c, |_| 0);
+        let sample = Sample { layout: world.sample().layout.filter(|_| is_known), ..world.sample() };
+        plan(&sample, switches(&world), Memory::default()).verdict
+    };
+    let (none, some, unknown) = (verdict("0-3", true), verdict("0-1", true), verdict("0-1", false));
+    assert_eq!(none.fault(), Some(cpuset::NoChoice::NoCpu), "koordlet-enforce#18.117");
+    assert_eq!(unknown.fault(), Some(cpuset::NoChoice::NoTopology));
+    assert_eq!(some.fault(), None);
+    for (last, verdict, is_news) in [
+        (None, &none, true),
+        (Some(&some), &none, true),
+        (Some(&none), &none, false),
+        (Some(&unknown), &none, true),
+        (Some(&none), &some, true),
+        (Some(&some), &some, false),
+    ] {
+        assert_eq!(verdict.is_news(last), is_news, "{last:?}, then {verdict:?}");
+    }
+}
+
 /// The files of the three best-effort groups and of the quota, as a cycle after the other changes them.
 struct Files {
     cpus: Vec<String>,
