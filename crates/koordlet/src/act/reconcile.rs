@@ -18,7 +18,8 @@ use koord_linux::cgroup::{Cgroups, sandbox};
 
 use super::{Ground, Hands, Setting, Strategy};
 use crate::apply::Report;
-use crate::decide::hooks::{batch_resource, cpu_normalization, cpuset};
+use crate::decide::hooks::cpu_normalization::{self, Whose};
+use crate::decide::hooks::{batch_resource, cpuset};
 use crate::decide::snapshot::{Layout, Pod};
 use crate::decide::wish::{Batch, Place, Wish};
 use crate::metrics::{KoordletMetrics, Metric};
@@ -101,17 +102,20 @@ impl Reconciler {
         timed(&setting.metrics, "container", "cpuset.cpus", start, report);
     }
 
-    /// Quotas under a new ratio. What burst moves every second anyway is left to it.
+    /// Quotas under a ratio. Once it was applied to all, what burst moves every second anyway is left to it.
     fn normalize(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let ratio = hands.shared.normalization.ratio;
         let is_new = std::mem::replace(&mut self.scaled_by, ratio) != ratio;
-        let is_alone = !setting.gates.is_on("CPUBurst");
-        let is_repaired = is_alone && ratio.is_some();
-        if !is_new && !is_repaired {
+        if !is_new && ratio.is_none() {
             return;
         }
+        let is_burst_on = setting.gates.is_on("CPUBurst") && !setting.qos.reconcile_interval.is_zero();
+        let whose = match is_burst_on && !is_new {
+            true => Whose::BesideBurst { is_pinned_left_out: setting.is_pinned_quota_unset() },
+            false => Whose::All,
+        };
         let start = Instant::now();
-        let report = hands.apply(ground, &cpu_normalization::wishes(ground.pods, ratio));
+        let report = hands.apply(ground, &cpu_normalization::wishes(ground.pods, ratio, whose));
         timed(&setting.metrics, "pod", "cpu.cfs_quota_us", start, report);
     }
 }

@@ -509,6 +509,37 @@ fn small_changes_of_the_ratio_are_ignored() {
     }
 }
 
+/// Burst moves quotas of LS pods, but not of pinned ones, nor of init containers: those that come after the ratio are scaled
+/// as well. Spec: koordlet-enforce 15.4.
+#[test]
+fn quotas_that_burst_leaves_alone_are_scaled_when_they_come() {
+    let limits = [("cpu", "2")];
+    let web =
+        |name: &str| pod(name).qos("LS").kube_qos("Burstable").container("main", &[], &limits).running();
+    let mut world = World::new(Version::V1, "-feature-gates=CPUNormalization=true", json!({}), Vec::new());
+    let amounts = [("cpu", "8"), ("memory", "16Gi")];
+    let node =
+        node(&amounts, &amounts).annotated("node.koordinator.sh/cpu-normalization-ratio", "1.25").read();
+    world.snapshot.node = Some(Arc::new(NodeState { node, ..NodeState::default() }));
+    world.second();
+    world.pods =
+        vec![web("late").pinned("0-1").read(), web("setup").initializing("init", &[], &limits).read()];
+    let quotas = ["late", "late/late-main", "setup/setup-init"]
+        .map(|dir| format!("cpu/kubepods/burstable/pod{dir}/cpu.cfs_quota_us"));
+    for file in &quotas {
+        world.put(file, "200000\n");
+    }
+    world.turn_with_pods();
+    let held = |world: &World| quotas.clone().map(|file| world.get(&file));
+    assert_eq!(held(&world), ["160000"; 3]);
+    // Kubelet's own value comes back with a restart of the container.
+    world.put(&quotas[1], "200000\n");
+    for _ in 0..75 {
+        world.second();
+    }
+    assert_eq!(held(&world), ["160000"; 3]);
+}
+
 #[test]
 fn memory_is_protected_and_given_back_to_classes() {
     let requests = [("memory", "1Gi")];

@@ -200,7 +200,11 @@ impl Pod {
     /// Containers whose groups follow rules: regular ones and sidecars, then the init container that runs now. One that
     /// has ended has no group any more.
     pub fn with_init_containers(&self) -> impl Iterator<Item = &Container> {
-        self.containers.iter().chain(self.init_containers.iter().filter(|container| container.is_running))
+        self.containers.iter().chain(self.running_init_containers())
+    }
+
+    pub fn running_init_containers(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers.iter().filter(|container| container.is_running)
     }
 
     /// `namespace/name`, which orders pods that are alike otherwise.
