@@ -509,6 +509,28 @@ fn small_changes_of_the_ratio_are_ignored() {
     }
 }
 
+/// Groups below a pod of Kata are those of its machine. Spec: koordlet-enforce 14.5.
+#[test]
+fn containers_of_virtual_machines_are_left_alone() {
+    let batch = [("kubernetes.io/batch-cpu", "2000")];
+    for (class, want) in [("kata", ["2048", "2", "0-7"]), ("runc", ["2048", "2048", "2-7"])] {
+        let be = pod("batch").qos("BE").kube_qos("BestEffort").container("main", &batch, &batch);
+        let ls = pod("web").qos("LS").kube_qos("Burstable").container("main", &[], &[]);
+        let pods = [be, ls].map(|pod| pod.runtime_class(class).running().read());
+        let mut world = World::new(Version::V1, "", json!({}), pods.into());
+        let files = [
+            "cpu/kubepods/besteffort/podbatch/cpu.shares",
+            "cpu/kubepods/besteffort/podbatch/batch-main/cpu.shares",
+            "cpuset/kubepods/burstable/podweb/web-main/cpuset.cpus",
+        ];
+        for (file, before) in files.iter().zip(["2\n", "2\n", "0-7\n"]) {
+            world.put(file, before);
+        }
+        world.second();
+        assert_eq!(files.map(|file| world.get(file)), want, "{class}");
+    }
+}
+
 /// Burst moves quotas of LS pods, but not of pinned ones, nor of init containers: those that come after the ratio are scaled
 /// as well. Spec: koordlet-enforce 15.4.
 #[test]

@@ -117,6 +117,10 @@ impl PodSketch {
         self.spec(|spec| spec.host_network = Some(true))
     }
 
+    pub(crate) fn runtime_class(self, name: &str) -> PodSketch {
+        self.spec(|spec| spec.runtime_class_name = Some(name.to_string()))
+    }
+
     pub(crate) fn ip(self, ip: &str) -> PodSketch {
         self.status(|status| status.pod_ip = Some(ip.to_string()))
     }

@@ -92,7 +92,7 @@ pub fn wishes(pods: &[Pod], ratio: Option<Ratio>, whose: Whose) -> Batch {
             of_pods.push(scaled(pod.place(), whole, ratio));
         }
         let containers = pod.containers.iter().filter(|_| is_whole);
-        for container in containers.chain(pod.running_init_containers()) {
+        for container in containers.chain(pod.running_init_containers()).filter(|_| !pod.is_kata) {
             let own = container_quota(container);
             if let Some(place) = container.place(pod).filter(|_| own > 0) {
                 of_containers.push(scaled(place, own, ratio));
