@@ -149,7 +149,9 @@ fn show(plan: &Plan, old_cpus: &CpuSet, setting: &Setting) {
 fn best_effort_groups(cgroups: &Cgroups, pods: &[Pod]) -> Vec<BestEffortGroup> {
     let driver = cgroups.driver();
     let mut known: HashMap<Dir, Place> = HashMap::new();
+    let mut uids: HashMap<Dir, Arc<str>> = HashMap::new();
     for pod in pods.iter().filter(|pod| pod.id.kube_qos == KubeQos::BestEffort) {
+        uids.extend(dir_of(&pod.place(), driver).map(|dir| (dir, pod.id.uid.clone())));
         let containers = pod.with_init_containers().filter_map(|container| container.place(pod));
         let places = containers.chain([pod.place()]);
         known.extend(places.filter_map(|place| Some((dir_of(&place, driver)?, place))));
@@ -159,11 +161,12 @@ fn best_effort_groups(cgroups: &Cgroups, pods: &[Pod]) -> Vec<BestEffortGroup> {
     let top = cgroups.qos_dir(KubeQos::BestEffort);
     let mut groups = Vec::new();
     for name in children(&top) {
-        let pod = top.child(&name);
-        groups.push(BestEffortGroup { place: place(&pod), level: Level::Pod });
-        for name in children(&pod) {
-            groups.push(BestEffortGroup { place: place(&pod.child(&name)), level: Level::Container });
-        }
+        let dir = top.child(&name);
+        let group = |dir: &Dir, level: Level, pod| BestEffortGroup { place: place(dir), level, pod };
+        let pod = uids.get(&dir).cloned();
+        groups.push(group(&dir, Level::Pod, pod.clone()));
+        groups
+            .extend(children(&dir).iter().map(|name| group(&dir.child(name), Level::Container, pod.clone())));
     }
     groups
 }

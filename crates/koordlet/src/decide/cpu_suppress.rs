@@ -329,14 +329,15 @@ fn recovered_cpus(sample: &Sample<'_>) -> Option<Batch> {
     levels(sample.groups, &full, &Why::default(), |_| Some(&full))
 }
 
-/// The full set for every group but containers that the cpuset hook looks after. Spec: koordlet-enforce 5.7.
+/// The full set for every group but those below pods that the cpuset hook looks after, sandboxes too.
+/// Spec: koordlet-enforce 5.7.
 fn managed_cpus(sample: &Sample<'_>) -> Option<Batch> {
     let full = full_cpus(sample.layout?, sample.pods);
     let is_placed = |uid: &str| sample.pods.iter().any(|pod| *pod.id.uid == *uid && pod.is_placed());
-    levels(sample.groups, &full, &Why::default(), |group| match &group.place {
-        Place::Container(pod, _) if is_placed(&pod.uid) => None,
-        _ => Some(&full),
-    })
+    let is_hooked = |group: &BestEffortGroup| {
+        group.level == Level::Container && group.pod.as_deref().is_some_and(is_placed)
+    };
+    levels(sample.groups, &full, &Why::default(), |group| (!is_hooked(group)).then_some(&full))
 }
 
 /// Under kubelet's static manager only containers are narrowed: kubelet writes their sets itself and must not

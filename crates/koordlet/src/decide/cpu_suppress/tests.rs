@@ -182,10 +182,12 @@ fn sixteen(pods: &[PodSketch], suppress_milli: f64) -> World {
         ..CpuUsage::default()
     };
     let id = PodId { uid: Arc::from("be"), kube_qos: KubeQos::BestEffort };
-    world.groups = vec![
-        BestEffortGroup { place: Place::Pod(id.clone()), level: Level::Pod },
-        BestEffortGroup { place: Place::Container(id, Arc::from("containerd://c")), level: Level::Container },
-    ];
+    world.groups = [
+        (Place::Pod(id.clone()), Level::Pod),
+        (Place::Container(id.clone(), Arc::from("containerd://c")), Level::Container),
+    ]
+    .map(|(place, level)| BestEffortGroup { place, level, pod: Some(id.uid.clone()) })
+    .into();
     world.old_cpus = "0-5".parse().unwrap();
     world
 }
