@@ -315,9 +315,11 @@ fn is_best_effort_application(application: &HostApplicationSpec) -> bool {
 }
 
 /// All CPUs that best-effort pods may ever use: not those reserved, nor those of LSE pods.
+///
+/// Differs: pods that have ended give their CPUs back, where upstream keeps them for as long as kubelet lists the pod.
 pub fn full_cpus(layout: &Layout, pods: &[Pod]) -> CpuSet {
     let mut cpus = layout.open_cpus();
-    for pod in pods.iter().filter(|pod| pod.qos == Some(Qos::Lse)) {
+    for pod in pods.iter().filter(|pod| pod.is_active() && pod.qos == Some(Qos::Lse)) {
         cpus = &cpus - &pod.pinned_cpus();
     }
     cpus

@@ -247,6 +247,22 @@ fn choices() {
     }
 }
 
+/// CPUs of a pod that has ended are anybody's, while kubelet still lists it.
+#[test]
+fn pods_that_have_ended_keep_no_cpus() {
+    for (phase, full, chosen) in [("Running", "4-15", "4,8-9"), ("Succeeded", "0-15", "0-1,8")] {
+        let lse = pod("lse").qos("LSE").pinned("0-3").phase(phase);
+        let world = sixteen(&[lse], 3000.0);
+        assert_eq!(full_cpus(&world.layout, &world.pods).to_string(), full, "{phase}");
+        let Ok(choice) = cpuset::choose(&world.sample(), 3000) else { panic!("{phase}") };
+        assert_eq!(choice.cpus.to_string(), chosen, "{phase}");
+        let lsr = pod("lsr").qos("LSR").pinned("0-3").phase(phase);
+        let world = sixteen(&[lsr], 6000.0);
+        let Ok(choice) = cpuset::choose(&world.sample(), 6000) else { panic!("{phase}") };
+        assert_eq!(choice.shared_with_lsr > 0, phase == "Running", "{phase}");
+    }
+}
+
 /// Whoever reads the log learns when there are no CPUs left, why, and when there are some again.
 #[test]
 fn having_no_cpu_is_told() {
