@@ -101,8 +101,18 @@ fn tell_joined<'t>(
 }
 
 impl ResctrlClasses {
-    /// Whether the file system is there with the classes' groups in it. Somebody may take either away at any time.
+    /// Whether lines can be written: the groups are there. The root may be unreadable at one time and not at another.
     fn is_ready(&mut self, setting: &Setting, hands: &mut Hands<'_>) -> bool {
+        let is_ready = self.has_all_groups(setting, hands);
+        if is_ready && self.cache_ids.is_empty() {
+            let schemata = hands.applier.resctrl().schemata("");
+            self.cache_ids = schemata.map(|schemata| schemata.caches()).unwrap_or_default();
+        }
+        is_ready
+    }
+
+    /// Whether the file system is there with the classes' groups in it. Somebody may take either away at any time.
+    fn has_all_groups(&mut self, setting: &Setting, hands: &mut Hands<'_>) -> bool {
         let resctrl = hands.applier.resctrl().clone();
         let is_there = |class: &Qos| resctrl.has(class.as_str());
         if std::mem::take(&mut self.has_groups) && GROUPS.iter().all(is_there) {
@@ -129,9 +139,6 @@ impl ResctrlClasses {
                     tracing::warn!(error = &error as &dyn std::error::Error, "resctrl cannot be used");
                 }
             }
-        }
-        if self.cache_ids.is_empty() {
-            self.cache_ids = resctrl.schemata("").map(|schemata| schemata.caches()).unwrap_or_default();
         }
         self.has_groups
     }

@@ -92,6 +92,24 @@ async fn classes_whose_groups_go_get_them_back() {
     assert!(line(&world).starts_with("L3:0=f;1=f"), "{}", line(&world));
 }
 
+/// Caches that could not be told in the first second are told later.
+#[test]
+fn lines_are_written_once_the_root_can_be_read() {
+    let slo = json!({ "resourceQOSStrategy": { "beClass": { "resctrlQOS": { "enable": true } } } });
+    let gates = "Resctrl=false,RdtResctrl=true,GroupIdentity=false,CPUSetAllocator=false";
+    let mut world = divisible(gates, slo, vec![best_effort("batch")]);
+    for group in ["LSR", "LS", "BE"] {
+        world.put_host(&format!("sys/fs/resctrl/{group}/schemata"), WHOLE);
+    }
+    let line = |world: &World| fs::read_to_string(world.host("sys/fs/resctrl/BE/schemata")).unwrap();
+    fs::remove_file(world.host("sys/fs/resctrl/schemata")).unwrap();
+    world.second();
+    assert_eq!(line(&world), WHOLE);
+    world.put_host("sys/fs/resctrl/schemata", WHOLE);
+    world.second();
+    assert!(line(&world).starts_with("L3:0=f;1=f"), "{}", line(&world));
+}
+
 #[test]
 fn pods_have_their_own_shares() {
     let pods = vec![best_effort("batch"), with_annotation("cache", CACHE), with_annotation("web", BANDWIDTH)];
