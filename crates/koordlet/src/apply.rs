@@ -288,7 +288,7 @@ impl Applier {
     }
 
     fn cause(&self, wish: &Wish, names: Names<'_>) -> executor::Cause {
-        let is_told = self.records.are_wanted(level(wish.cause));
+        let is_told = self.records.are_wanted(level(wish.cause.reason()));
         let words = is_told.then(|| Arc::new(wish.clone()) as Arc<dyn Words>);
         executor::Cause { reason: wish.cause.reason(), subject: subject(&wish.place, names), words }
     }
@@ -301,7 +301,8 @@ impl Applier {
             Ok(written) => {
                 let message = format!("add {written} tasks to resctrl group {group}{}", wish.why);
                 let subject = subject(&wish.place, names);
-                self.records.record(level(wish.cause), Subject::from(&subject), wish.cause.reason(), message);
+                let reason = wish.cause.reason();
+                self.records.record(level(reason), Subject::from(&subject), reason, message);
                 self.metrics.count(Metric::NodeChange, &["resctrl-tasks", "success"]);
                 Report { written, failed: 0 }
             }
@@ -358,12 +359,11 @@ fn is_looked_at(wish: &Wish) -> bool {
     is_moving && wish.file == File::CpuCfsQuota
 }
 
-/// How important a record is.
-fn level(cause: Cause) -> u32 {
-    match cause {
-        Cause::CpuSuppress | Cause::QuotaRecovery => 1,
-        _ => 3,
-    }
+/// How important a record is, by its reason.
+fn level(reason: &str) -> u32 {
+    let is_important =
+        [Cause::CpuSuppress, Cause::QuotaRecovery].iter().any(|cause| cause.reason() == reason);
+    if is_important { 1 } else { 3 }
 }
 
 /// Whom a place belongs to.
@@ -415,10 +415,9 @@ fn tell(attempt: &Attempt<'_>, records: &Records, metrics: &KoordletMetrics, und
     }
     let Some(cause) = &attempt.update.cause else { return };
     lock(undo).written(attempt.update);
-    let level = if cause.reason == Cause::CpuSuppress.reason() { 1 } else { 3 };
     let Some(words) = &cause.words else { return };
     let message = words.say(attempt.before);
-    records.record(level, Subject::from(&cause.subject), cause.reason, message);
+    records.record(level(cause.reason), Subject::from(&cause.subject), cause.reason, message);
 }
 
 impl Words for Wish {

@@ -128,6 +128,22 @@ fn a_write_leaves_a_record_and_a_metric_and_is_not_repeated() {
     assert!(page.lines().any(|found| found == line), "{page}");
 }
 
+/// Suppression and its end are kept by whoever keeps little.
+#[test]
+fn records_have_the_level_of_their_cause() {
+    let mut world = World::new(Version::V1);
+    world.auditor = Auditor::of_test_keeping(world.dir.path(), 1);
+    world.restart();
+    world.put("cgroup/cpu/kubepods/besteffort/cpu.cfs_quota_us", "50000\n");
+    for (value, cause) in
+        [(60_000, Cause::CpuSuppress), (-1, Cause::QuotaRecovery), (70_000, Cause::RuntimeHook)]
+    {
+        world.apply(Batch::Each(vec![wish(be(), File::CpuCfsQuota, Value::Number(value), cause)]));
+    }
+    let reasons: Vec<String> = world.records().into_iter().map(|(_, _, reason, _)| reason).collect();
+    assert_eq!(reasons, ["AdjustBEByNodeCPUUsage", "suppressBECPU"]);
+}
+
 #[test]
 fn records_say_what_was_there() {
     let told = "update cpuset.cpus to 2";
