@@ -34,6 +34,8 @@ pub(super) struct Reconciler {
     identity: Identity,
     /// What quotas were last scaled by.
     scaled_by: Option<Ratio>,
+    /// What was last wrong with host applications, so that it is told once.
+    refused: Vec<String>,
     resctrl: PodResctrls,
     /// Sandboxes by pod, as the disk had them when the pods were last told.
     sandboxes: HashMap<Arc<str>, Place>,
@@ -81,7 +83,7 @@ impl Strategy for Reconciler {
 }
 
 impl Reconciler {
-    fn cpusets(&self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+    fn cpusets(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let start = Instant::now();
         let rules = ground.snapshot.layout.as_deref();
         let is_be_managed = setting.gates.is_on("BECPUManager");
@@ -95,8 +97,12 @@ impl Reconciler {
             }
         }
         if let Some(rules) = rules {
-            let apps = ground.snapshot.host_applications().iter();
-            wishes.extend(apps.filter_map(|app| cpuset::application_wish(app, rules).ok().flatten()));
+            let (own, refused) = cpuset::application_wishes(ground.snapshot.host_applications(), rules);
+            wishes.extend(own);
+            for error in refused.iter().filter(|error| !self.refused.contains(error)) {
+                tracing::warn!(error, "CPUs of a host application are left alone");
+            }
+            self.refused = refused;
         }
         let report = hands.apply(ground, &Batch::Each(wishes));
         timed(&setting.metrics, "container", "cpuset.cpus", start, report);
