@@ -47,6 +47,8 @@ pub struct Applier {
     undo: Arc<Mutex<Undo>>,
     /// What failed when it was last tried.
     faults: HashSet<Target>,
+    /// What the kernel has no use for, once in this life: weights in an idle group.
+    pointless: HashSet<Resource>,
     /// Until when everything that was applied since it was last set is known to stand; none when something is not.
     known_until: Option<Instant>,
 }
@@ -117,6 +119,7 @@ impl Applier {
             metrics,
             undo,
             faults: HashSet::new(),
+            pointless: HashSet::new(),
             known_until: None,
         }
     }
@@ -230,6 +233,7 @@ impl Applier {
                     self.complain(update, error);
                     continue;
                 }
+                Outcome::Ignored(error @ Error::Write { .. }) => self.tell_pointless(update, error),
                 Outcome::Known | Outcome::Unchanged | Outcome::Superseded | Outcome::Ignored(_) => {}
             }
             if !self.faults.is_empty() {
@@ -256,6 +260,15 @@ impl Applier {
         if self.faults.insert(update.target.clone()) {
             let reason = update.cause.as_ref().map_or("", |cause| cause.reason);
             tracing::warn!(error = error as &dyn std::error::Error, reason, "a value cannot be written");
+        }
+    }
+
+    /// Says that the kernel refuses a kind of value as it is set up, which is the same for many groups and for ever.
+    fn tell_pointless(&mut self, update: &Update, error: &Error) {
+        let Target::Cgroup { resource, .. } = update.target else { return };
+        if self.pointless.insert(resource) {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(error, "the kernel has no use for a value, in an idle group for one; told once");
         }
     }
 

@@ -215,6 +215,23 @@ fn what_the_kernel_lacks_is_no_failure() {
     assert!(world.records().is_empty());
 }
 
+/// A weight in an idle group is no failure, and told once, whatever the group. Spec: koordlet-enforce 19.22.
+#[test]
+fn what_the_kernel_has_no_use_for_is_told_once() {
+    let mut world = World::new(Version::V2);
+    let dir = |name: &str| koord_linux::cgroup::Dir::new(name).unwrap();
+    for (name, error) in [
+        ("a", Error::Write { path: "a".into(), value: "79".into(), source: std::io::Error::other("no") }),
+        ("b", Error::Missing { path: "b".into() }),
+        ("c", Error::Write { path: "c".into(), value: "79".into(), source: std::io::Error::other("no") }),
+    ] {
+        let update = Update::cgroup(Resource::CpuShares, &dir(name), "2048");
+        let report = world.applier.take_in(&[update], &[Outcome::Ignored(error)]);
+        assert_eq!(report, Report::default(), "{name}");
+        assert_eq!(world.applier.pointless.len(), 1, "{name}");
+    }
+}
+
 #[test]
 fn resctrl() {
     let mut world = World::new(Version::V1);
