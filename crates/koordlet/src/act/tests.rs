@@ -2,6 +2,7 @@
 
 mod core_sched;
 mod evictions;
+mod heard;
 mod oom_score;
 mod pod_resctrl;
 mod terway;
@@ -32,6 +33,7 @@ use crate::flags;
 use crate::records::Records;
 use crate::state::{Hardware, NodeState, PodState};
 use crate::store::{Batch as Samples, Kind, Limits};
+use heard::warnings;
 
 const START_MS: i64 = 1_800_000_000_000;
 
@@ -330,7 +332,8 @@ fn no_cpu_is_left_for_best_effort_pods() {
     let lse = pod("lse").qos("LSE").kube_qos("Guaranteed").pinned("0-7").read();
     let mut world = World::new(Version::V1, "", threshold("cpuset"), vec![best_effort("batch"), lse]);
     world.put(&format!("{BE}/cpuset.cpus"), "0-7\n");
-    world.seconds(2, 2.0, &[("batch", 0.2)]);
+    let told = warnings("no CPU is left", || world.seconds(2, 2.0, &[("batch", 0.2)]));
+    assert_eq!(told, 1, "koordlet-enforce#18.117");
     assert_eq!(world.get(&format!("{BE}/cpuset.cpus")), "0-7", "koordlet-enforce#18.117");
     assert!(world.act.today().verdict().is_some_and(|verdict| verdict.fault().is_some()));
     let line = r#"koordlet_be_suppress_cpu_cores{node="n1",type="cpuset"} 0"#;
@@ -489,6 +492,20 @@ fn hooks() {
         world.second();
     }
     assert_eq!(world.get("cpu/kubepods/burstable/cpu.bvt_warp_ns"), "2");
+}
+
+/// Spec: koordlet-enforce 15.2.
+#[test]
+fn a_host_application_that_is_not_ls_is_told_once() {
+    let application = |name: &str, qos: &str| json!({ "name": name, "qos": qos });
+    let slo = json!({ "hostApplications": [application("web", "LS"), application("job", "BE")] });
+    let mut world = World::new(Version::V1, "", slo, Vec::new());
+    let file = "cpuset/host-latency-sensitive/web/cpuset.cpus";
+    world.put(file, "0-7\n");
+    let told = warnings("only LS is supported for host application job", || {
+        (0..25).for_each(|_| world.second());
+    });
+    assert_eq!((told, world.get(file)), (1, "2-7".to_owned()));
 }
 
 /// A pod that has left the list is not taken for a service while its last samples are fresh.

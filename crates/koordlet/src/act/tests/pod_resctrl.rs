@@ -92,6 +92,25 @@ async fn classes_whose_groups_go_get_them_back() {
     assert!(line(&world).starts_with("L3:0=f;1=f"), "{}", line(&world));
 }
 
+/// Once, however often it is tried. Spec: koordlet-enforce 13.5.
+#[test]
+fn a_group_whose_threads_cannot_be_read_is_told() {
+    let slo = json!({ "resourceQOSStrategy": { "beClass": { "resctrlQOS": { "enable": true } } } });
+    let gates = "Resctrl=false,RdtResctrl=true,GroupIdentity=false,CPUSetAllocator=false";
+    let mut world = divisible(gates, slo, vec![best_effort("batch")]);
+    for group in ["LSR", "LS"] {
+        world.put_host(&format!("sys/fs/resctrl/{group}/tasks"), "");
+    }
+    let turns =
+        |world: &mut World| warnings("threads of a resctrl group", || (0..3).for_each(|_| world.second()));
+    assert_eq!(turns(&mut world), 1);
+    assert_eq!(turns(&mut world), 0);
+    world.put_host("sys/fs/resctrl/BE/tasks", "");
+    assert_eq!(turns(&mut world), 0);
+    fs::remove_file(world.host("sys/fs/resctrl/BE/tasks")).unwrap();
+    assert_eq!(turns(&mut world), 1, "again");
+}
+
 /// Caches that could not be told in the first second are told later.
 #[test]
 fn lines_are_written_once_the_root_can_be_read() {
