@@ -66,6 +66,20 @@ fn throttling() {
     }
 }
 
+/// One that has ended has no group any more. Spec: koordlet-enforce 19.19.
+#[test]
+fn init_containers_have_their_own_values() {
+    let amounts = [("memory", "1Gi")];
+    let setup = sized("a", "1Gi", "2Gi").initializing("setup", &amounts, &amounts);
+    let pods = [setup.read()];
+    let plan = protected(50, 0, &pods);
+    let place = pods[0].init_containers[0].place(&pods[0]).unwrap();
+    assert_eq!(value(&plan, &place, File::MemoryMin), Some(GIB / 2));
+    assert_eq!(value(&plan, &container_place(&pods[0]), File::MemoryMin), Some(GIB / 2));
+    let ended = Pod { init_containers: Vec::new(), ..pods[0].clone() };
+    assert_eq!(values(&protected(50, 0, &[ended]), &place), []);
+}
+
 fn protected(min: i64, low: i64, pods: &[Pod]) -> Plan {
     let memory =
         MemoryQos { min_limit_percent: Some(min), low_limit_percent: Some(low), ..MemoryQos::default() };
