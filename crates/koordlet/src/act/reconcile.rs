@@ -141,6 +141,9 @@ pub(super) fn batch_rule(snapshot: &Snapshot, ratio: Option<Ratio>) -> batch_res
 }
 
 /// How long a hook took, and whether it went well.
+///
+/// Differs: values of several files and levels go out in one batch, and are told as one: `batch-resource` is shares, quota
+/// and memory of pods and containers, where upstream has a row for each.
 fn timed(metrics: &KoordletMetrics, level: &str, resource: &str, start: Instant, report: Report) {
     let status = if report.is_good() { "success" } else { "failed" };
     let millis = start.elapsed().as_secs_f64() * 1000.0;
