@@ -382,8 +382,11 @@ fn suppression_by_quota() {
     world.put("kubepods/besteffort/cpu.max", "max 100000\n");
     world.put("kubepods/besteffort/cpuset.cpus", "0-7\n");
     world.put("kubepods/besteffort/cpuset.cpus.effective", "0-7\n");
-    world.seconds(1, 1.0, &[("batch", 0.5)]);
-    assert_eq!(world.get("kubepods/besteffort/cpu.max").split(' ').next(), Some("470000"));
+    // 5200m - 200m
+    world.seconds(1, 0.5, &[("batch", 0.3)]);
+    let Some(Verdict::ByQuota { budget, .. }) = world.act.today().verdict() else { panic!() };
+    assert_eq!(budget.suppress_milli, 5000);
+    assert_eq!(world.get("kubepods/besteffort/cpu.max"), "500000", "koordlet-enforce#18.125");
 }
 
 /// Single quotas go before the quota of all comes, and come after it went, though the strategy is not due: v1 refuses

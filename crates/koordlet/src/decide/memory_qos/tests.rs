@@ -131,7 +131,14 @@ fn annotations() {
     let odd = with("LS", r#"{"policy":"xx","wmarkRatio":80}"#);
     let want = MemoryQos { wmark_ratio: Some(80), ..defaults::memory_none() };
     assert_eq!(odd, want, "koordlet-enforce#18.173");
-    let auto = with("SYSTEM", r#"{"policy":"auto"}"#);
+    let services = MemoryQos {
+        wmark_ratio: Some(95),
+        wmark_scale_permill: Some(20),
+        wmark_min_adj: Some(-25),
+        ..defaults::memory_none()
+    };
+    let system = sized("a", "1Gi", "").qos("SYSTEM").annotated(PodMemoryQos::KEY, r#"{"policy":"auto"}"#);
+    let auto = config(&strategy(&services), &system.read());
     let got = (auto.wmark_ratio, auto.wmark_scale_permill, auto.wmark_min_adj);
     assert_eq!(got, (Some(0), Some(50), Some(0)), "koordlet-enforce#18.174");
     assert_eq!(with("LS", "{"), defaults::memory_none(), "unreadable ones do not count");
