@@ -26,7 +26,7 @@ use crate::metrics::{KoordletMetrics, Metric};
 use crate::state::{News, Snapshot};
 use identity::Identity;
 pub(super) use identity::{identity, switches as kernel_switches};
-use pod_resctrl::PodResctrls;
+pub(super) use pod_resctrl::PodResctrls;
 
 /// All hooks and what they remember.
 #[derive(Default)]
@@ -40,6 +40,13 @@ pub(super) struct Reconciler {
     /// Sandboxes by pod, as the disk had them when the pods were last told.
     sandboxes: HashMap<Arc<str>, Place>,
     has_run: bool,
+}
+
+#[cfg(test)]
+impl Reconciler {
+    pub(super) fn with_resctrl(resctrl: PodResctrls) -> Reconciler {
+        Reconciler { resctrl, ..Reconciler::default() }
+    }
 }
 
 impl Strategy for Reconciler {

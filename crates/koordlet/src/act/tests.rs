@@ -511,6 +511,36 @@ fn a_host_application_that_is_not_ls_is_told_once() {
     assert_eq!((told, world.get(file)), (1, "2-7".to_owned()));
 }
 
+/// By its class or by its path, and never the group that its path begins with. Spec: koordlet-enforce 2.2, 15.1.
+#[test]
+fn host_applications_have_values_of_their_own() {
+    let class = |identity: i64| json!({ "cpuQOS": { "enable": true, "groupIdentity": identity } });
+    let path =
+        |base: &str, relative: &str| json!({ "base": base, "parentDir": "", "relativePath": relative });
+    let slo = json!({
+        "resourceQOSStrategy": { "lsClass": class(2), "beClass": class(-1) },
+        "hostApplications": [
+            { "name": "web", "qos": "LS" },
+            { "name": "job", "qos": "BE", "cgroupPath": path("KubepodsBesteffort", "jobs/job") },
+            { "name": "base", "qos": "BE", "cgroupPath": path("KubepodsBurstable", "") },
+        ] });
+    let mut world = World::new(Version::V1, "", slo, Vec::new());
+    let files = [
+        ("cpuset/host-latency-sensitive/web/cpuset.cpus", "0-7", "2-7"),
+        ("cpu/host-latency-sensitive/web/cpu.bvt_warp_ns", "0", "2"),
+        ("cpu/kubepods/besteffort/jobs/job/cpu.bvt_warp_ns", "0", "-1"),
+        ("cpu/kubepods/burstable/cpu.bvt_warp_ns", "0", "2"),
+        ("cpu/kubepods/cpu.bvt_warp_ns", "0", "0"),
+    ];
+    for (file, before, _) in files {
+        world.put(file, before);
+    }
+    world.second();
+    for (file, _, after) in files {
+        assert_eq!(world.get(file), after, "{file}");
+    }
+}
+
 /// A pod that has left the list is not taken for a service while its last samples are fresh.
 #[test]
 fn pods_that_left_are_no_services() {

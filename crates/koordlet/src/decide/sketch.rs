@@ -125,6 +125,13 @@ impl PodSketch {
         self.status(|status| status.pod_ip = Some(ip.to_string()))
     }
 
+    pub(crate) fn claim_volume(self, name: &str, claim: &str) -> PodSketch {
+        let source = v1::PersistentVolumeClaimVolumeSource { claim_name: claim.to_string(), read_only: None };
+        let persistent_volume_claim = Some(source);
+        let volume = v1::Volume { name: name.to_string(), persistent_volume_claim, ..v1::Volume::default() };
+        self.spec(|spec| spec.volumes.get_or_insert_default().push(volume))
+    }
+
     pub(crate) fn csi_volume(self, name: &str) -> PodSketch {
         let csi = Some(v1::CSIVolumeSource::default());
         let volume = v1::Volume { name: name.to_string(), csi, ..v1::Volume::default() };

@@ -56,6 +56,91 @@ fn nobody_goes_in_place_of_a_pod_that_is_not_measured_yet() {
     }
 }
 
+/// Pods that the priority triggers may evict, and one that they may not. `b` has the lower priority, `c` the lowest.
+fn batch_pods() -> Vec<Pod> {
+    let batch = |name: &str, priority: i32, cpu: &str, memory: &str| {
+        let requests = [("kubernetes.io/batch-cpu", cpu), ("kubernetes.io/batch-memory", memory)];
+        pod(name)
+            .qos("BE")
+            .kube_qos("BestEffort")
+            .priority(priority)
+            .container("main", &requests, &[])
+            .running()
+    };
+    let willing =
+        |sketch: crate::decide::sketch::PodSketch| sketch.label("koordinator.sh/eviction-enabled", "true");
+    vec![
+        willing(batch("a", 5500, "4000", "4Gi")).read(),
+        willing(batch("b", 5400, "2000", "2Gi")).read(),
+        batch("c", 5000, "0", "0").read(),
+    ]
+}
+
+/// Everything that evicts, on a node that is short of everything.
+fn short_of_everything(line: &str, is_enabled: bool) -> World {
+    let slo = json!({ "resourceUsedThresholdWithBE": { "enable": is_enabled,
+        "evictEnabledPriorityThreshold": 7999, "allocatableEvictPriorityThreshold": 7999,
+        "cpuEvictThresholdPercent": 70, "memoryEvictThresholdPercent": 70,
+        "cpuAllocatableEvictThresholdPercent": 100, "cpuAllocatableEvictLowerPercent": 80,
+        "memoryAllocatableEvictThresholdPercent": 100, "memoryAllocatableEvictLowerPercent": 80,
+        "cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 80 } });
+    let line = format!("{line} -cpu-evict-cool-time-seconds=1 -only-evict-by-api=true");
+    let mut world = World::new(Version::V2, &line, slo, batch_pods());
+    world.evictor.is_remembering = true;
+    let capacity = [("cpu", "8"), ("memory", "16Gi")];
+    let batch = [("kubernetes.io/batch-cpu", "5000"), ("kubernetes.io/batch-memory", "5Gi")];
+    let node = node(&capacity, &[capacity, batch].concat()).read();
+    world.snapshot.node = Some(Arc::new(NodeState { node, ..NodeState::default() }));
+    for _ in 0..4 {
+        for (allocation, milli) in [("usage", 2000.0), ("request", 6000.0), ("real-limit", 2000.0)] {
+            world.best_effort_sample(allocation, milli);
+        }
+        world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
+        for (uid, used) in [("a", 2.0), ("b", 0.5), ("c", 0.1)] {
+            world.sample(Kind::PodMemoryUsage, Some(uid), used * GIB);
+        }
+        world.seconds(1, 7.0, &[("a", 2.0), ("b", 0.5), ("c", 0.1)]);
+    }
+    world
+}
+
+/// Each gate has its trigger, and the numbers of that trigger say how many go. Spec: koordlet-enforce 8, 9.
+#[test]
+fn every_eviction_gate_evicts() {
+    for (gate, want) in [
+        // 87 % of 8 cores, down to 68 %: 1520m, of which b uses 500m.
+        ("CPUEvict", &["b", "a"][..]),
+        // 6000m requested of 5000m, down to 80 %: 2000m, which b requests.
+        ("CPUAllocatableEvict", &["b"]),
+        // 75 % of 16 GiB, down to 68 %: 1.12 GiB, of which b uses half a GiB.
+        ("MemoryEvict", &["b", "a"]),
+        // 6 GiB requested of 5 GiB, down to 80 %: 2 GiB, which b requests.
+        ("MemoryAllocatableEvict", &["b"]),
+        // A third of 6000m, up to 80 %: 2800m; c frees nothing, and goes first all the same.
+        ("BECPUEvict", &["c", "b", "a"]),
+        ("BEMemoryEvict", &["c", "b", "a"]),
+    ] {
+        let world = short_of_everything(&format!("-feature-gates={gate}=true"), true);
+        assert_eq!(world.evictor.names, want, "{gate}");
+    }
+}
+
+/// Gates alone evict nobody: the node's strategy must want it, too. Spec: koordlet-enforce 1.3.
+#[test]
+fn a_strategy_that_is_off_evicts_nobody() {
+    let gates = [
+        "CPUEvict",
+        "CPUAllocatableEvict",
+        "MemoryEvict",
+        "MemoryAllocatableEvict",
+        "BECPUEvict",
+        "BEMemoryEvict",
+    ];
+    let line = format!("-feature-gates={}", gates.map(|gate| format!("{gate}=true")).join(","));
+    assert_eq!(short_of_everything(&line, false).evictor.names, [""; 0]);
+    assert_ne!(short_of_everything(&line, true).evictor.names, [""; 0]);
+}
+
 /// A pod on its way counts as gone, and one that did not go is followed by the next.
 #[test]
 fn pods_on_their_way_count() {

@@ -122,6 +122,28 @@ fn protection_of_classes() {
     assert_eq!(value(&plan, &left, File::MemoryLow), Some(0), "koordlet-enforce#18.172");
 }
 
+/// Who is killed first, and whether whole: groups of Kubernetes classes follow LSR, LS and BE.
+#[test]
+fn classes_say_who_is_killed_first() {
+    let mut strategy = strategy(&defaults::memory_none());
+    let classes = [&mut strategy.lsr_class, &mut strategy.ls_class, &mut strategy.be_class];
+    for (class, priority) in classes.into_iter().flatten().zip([12, 6, 1]) {
+        let memory = class.memory_qos.as_mut().unwrap();
+        (memory.priority_enable, memory.priority, memory.oom_kill_group) =
+            (Some(1), Some(priority), Some(i64::from(priority == 1)));
+    }
+    let plan = plan(&strategy, &node(&[], &[]).read(), &[], 4096);
+    for (class, priority, group) in
+        [(KubeQos::Guaranteed, 12, 0), (KubeQos::Burstable, 6, 0), (KubeQos::BestEffort, 1, 1)]
+    {
+        let of = |file| value(&plan, &Place::Kube(class), file);
+        let held = [File::MemoryUsePriorityOom, File::MemoryPriority, File::MemoryOomGroup].map(of);
+        assert_eq!(held, [Some(1), Some(priority), Some(group)], "{class:?}");
+        assert_eq!(of(File::MemoryWmarkRatio), None, "{class:?}");
+        assert_eq!(of(File::MemoryHigh), None, "{class:?}");
+    }
+}
+
 #[test]
 fn annotations() {
     let with = |qos: &str, text: &str| {
