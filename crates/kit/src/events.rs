@@ -161,6 +161,15 @@ enum Book {
 }
 
 impl Worker {
+    /// Names the host that core events come from, which those of an agent have.
+    #[must_use]
+    pub fn on_host(mut self, host: &str) -> Worker {
+        if let Book::Core(correlator) = &mut self.book {
+            host.clone_into(&mut correlator.host);
+        }
+        self
+    }
+
     /// Sends until `stop` is cancelled or all recorders are gone, then what is still queued, for a moment.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut tick = tokio::time::interval(series::FINISH_AFTER / 2);

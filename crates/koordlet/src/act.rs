@@ -73,6 +73,11 @@ impl Setting {
         self.cgroups.version()
     }
 
+    /// Whether quotas of pinned pods are the cpuset hook's business, and not burst's.
+    fn is_pinned_quota_unset(&self) -> bool {
+        self.gates.is_on("CPUSetAllocator") && !self.hooks.is_quota_unset_disabled
+    }
+
     /// An event of a hook on a pod, at once, about something that went as it should.
     fn note(&self, namespace: &str, name: &str, uid: &str, reason: &str, text: &str) {
         if let Some(recorders) = &self.recorders {

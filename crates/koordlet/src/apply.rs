@@ -47,6 +47,8 @@ pub struct Applier {
     undo: Arc<Mutex<Undo>>,
     /// What failed when it was last tried.
     faults: HashSet<Target>,
+    /// What the kernel has no use for, once in this life: weights in an idle group.
+    pointless: HashSet<Resource>,
     /// Until when everything that was applied since it was last set is known to stand; none when something is not.
     known_until: Option<Instant>,
 }
@@ -117,6 +119,7 @@ impl Applier {
             metrics,
             undo,
             faults: HashSet::new(),
+            pointless: HashSet::new(),
             known_until: None,
         }
     }
@@ -230,6 +233,7 @@ impl Applier {
                     self.complain(update, error);
                     continue;
                 }
+                Outcome::Ignored(error @ Error::Write { .. }) => self.tell_pointless(update, error),
                 Outcome::Known | Outcome::Unchanged | Outcome::Superseded | Outcome::Ignored(_) => {}
             }
             if !self.faults.is_empty() {
@@ -256,6 +260,15 @@ impl Applier {
         if self.faults.insert(update.target.clone()) {
             let reason = update.cause.as_ref().map_or("", |cause| cause.reason);
             tracing::warn!(error = error as &dyn std::error::Error, reason, "a value cannot be written");
+        }
+    }
+
+    /// Says that the kernel refuses a kind of value as it is set up, which is the same for many groups and for ever.
+    fn tell_pointless(&mut self, update: &Update, error: &Error) {
+        let Target::Cgroup { resource, .. } = update.target else { return };
+        if self.pointless.insert(resource) {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(error, "the kernel has no use for a value, in an idle group for one; told once");
         }
     }
 
@@ -288,7 +301,7 @@ impl Applier {
     }
 
     fn cause(&self, wish: &Wish, names: Names<'_>) -> executor::Cause {
-        let is_told = self.records.are_wanted(level(wish.cause));
+        let is_told = self.records.are_wanted(level(wish.cause.reason()));
         let words = is_told.then(|| Arc::new(wish.clone()) as Arc<dyn Words>);
         executor::Cause { reason: wish.cause.reason(), subject: subject(&wish.place, names), words }
     }
@@ -301,7 +314,8 @@ impl Applier {
             Ok(written) => {
                 let message = format!("add {written} tasks to resctrl group {group}{}", wish.why);
                 let subject = subject(&wish.place, names);
-                self.records.record(level(wish.cause), Subject::from(&subject), wish.cause.reason(), message);
+                let reason = wish.cause.reason();
+                self.records.record(level(reason), Subject::from(&subject), reason, message);
                 self.metrics.count(Metric::NodeChange, &["resctrl-tasks", "success"]);
                 Report { written, failed: 0 }
             }
@@ -358,12 +372,11 @@ fn is_looked_at(wish: &Wish) -> bool {
     is_moving && wish.file == File::CpuCfsQuota
 }
 
-/// How important a record is.
-fn level(cause: Cause) -> u32 {
-    match cause {
-        Cause::CpuSuppress | Cause::QuotaRecovery => 1,
-        _ => 3,
-    }
+/// How important a record is, by its reason.
+fn level(reason: &str) -> u32 {
+    let is_important =
+        [Cause::CpuSuppress, Cause::QuotaRecovery].iter().any(|cause| cause.reason() == reason);
+    if is_important { 1 } else { 3 }
 }
 
 /// Whom a place belongs to.
@@ -415,10 +428,9 @@ fn tell(attempt: &Attempt<'_>, records: &Records, metrics: &KoordletMetrics, und
     }
     let Some(cause) = &attempt.update.cause else { return };
     lock(undo).written(attempt.update);
-    let level = if cause.reason == Cause::CpuSuppress.reason() { 1 } else { 3 };
     let Some(words) = &cause.words else { return };
     let message = words.say(attempt.before);
-    records.record(level, Subject::from(&cause.subject), cause.reason, message);
+    records.record(level(cause.reason), Subject::from(&cause.subject), cause.reason, message);
 }
 
 impl Words for Wish {

@@ -107,6 +107,12 @@ impl Auditor {
         Auditor::open(&tests::options(&dir.join("audit")))
     }
 
+    /// Keeps what is important, in a folder of a test.
+    #[cfg(test)]
+    pub(crate) fn of_test_keeping(dir: &std::path::Path, verbose: u32) -> Auditor {
+        Auditor::open(&AuditOptions { verbose, ..tests::options(&dir.join("audit")) })
+    }
+
     /// Nobody listens.
     pub fn off() -> Auditor {
         Auditor::default()

@@ -61,7 +61,6 @@ pub struct Options {
 /// Sockets of container runtimes; empty ones are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeOptions {
-    pub default_type: String,
     pub containerd: String,
     pub docker: String,
     pub pouch: String,
@@ -283,7 +282,6 @@ fn options(values: &Values, variable: impl Fn(&str) -> Option<String>) -> Result
         root: root(values, is_host_mode),
         is_host_mode,
         runtimes: RuntimeOptions {
-            default_type: values.text("default-runtime-type").to_owned(),
             containerd: values.text("containerd-endpoint").to_owned(),
             docker: values.text("docker-endpoint").to_owned(),
             pouch: values.text("pouch-endpoint").to_owned(),

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use koord_api::qos::KubeQos;
-use koord_kit::events::{EventType, Note, Recorder};
+use koord_kit::events::{EventType, Flavour, Note, Recorder, Worker, recorder};
+use koord_kit::metrics::KitMetrics;
 
 use crate::audit::{Auditor, Subject};
 use crate::decide::snapshot::Pod;
@@ -36,6 +37,17 @@ pub struct Recorders {
 }
 
 impl Recorders {
+    /// Those of a node, and who sends for them.
+    pub fn new(client: &kube::Client, node: &str, kit: &KitMetrics) -> (Recorders, [Worker; 2]) {
+        let of = |component| {
+            let (recorder, worker) = recorder(client.clone(), component, Flavour::Core, kit);
+            (recorder, worker.on_host(node))
+        };
+        let (strategies, first) = of("koordlet-qosManager");
+        let (hooks, second) = of("koordlet-runtimehook");
+        (Recorders { strategies, hooks }, [first, second])
+    }
+
     fn of(&self, reason: &str) -> &Recorder {
         let is_hook = reason == Cause::RuntimeHook.reason() || reason == NETWORK;
         if is_hook { &self.hooks } else { &self.strategies }

@@ -27,7 +27,8 @@ const SPAM_PER_SECOND: f64 = 1.0 / 300.0;
 #[derive(Debug)]
 pub struct Correlator {
     component: String,
-    host: String,
+    /// Empty where events name none.
+    pub(super) host: String,
     groups: Lru<Key, Group>,
     told: Lru<Key, Told>,
     sources: Lru<Key, TokenBucket>,

@@ -64,8 +64,7 @@ impl Strategy for Burst {
                 .normalization
                 .ratio
                 .filter(|_| setting.gates.is_on("CPUNormalization")),
-            is_pinned_quota_unset: setting.gates.is_on("CPUSetAllocator")
-                && !setting.hooks.is_quota_unset_disabled,
+            is_pinned_quota_unset: setting.is_pinned_quota_unset(),
             kernel: kernel(setting),
         };
         let mut luck = || random::unit() * 0.5;

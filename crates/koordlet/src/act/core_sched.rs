@@ -229,7 +229,7 @@ fn units<'a>(setting: &Setting, ground: &Ground<'a>, rule: &Rule) -> Vec<Unit<'a
         if want == Want::Untouched {
             continue;
         }
-        let containers = pod.containers.iter().filter(|container| container.is_running);
+        let containers = pod.containers.iter().filter(|container| container.is_running && !pod.is_kata);
         let containers =
             containers.filter_map(|container| Some((container.name.as_str(), container.place(pod)?)));
         let sandbox = sandboxes.get(&pod.id.uid).map(|place| ("", place.clone()));

@@ -75,8 +75,8 @@ struct Memory {
     /// Rounds with a failure, one after the other, and when the next may begin.
     failures: u32,
     resume: Duration,
-    /// What is wrong with the configuration, so that it is told once.
-    complaint: String,
+    /// What is wrong with the configuration of a trigger, so that it is told once.
+    complaints: BTreeMap<&'static str, String>,
 }
 
 impl Memory {
@@ -135,22 +135,28 @@ impl Memory {
     ) where
         T: fmt::Debug,
     {
+        if found.is_ok() {
+            self.complaints.remove(trigger.gate());
+        }
         match found {
             Ok(Some((task, numbers))) => {
                 tracing::info!(feature = trigger.gate(), ?numbers, wanted = ?task.wanted, "pods must go");
                 tasks.push(task);
             }
             Ok(None) => {}
-            Err(error) => self.complain(trigger, &error.to_string()),
+            Err(error) => {
+                let error = error.to_string();
+                if self.is_new(trigger, &error) {
+                    tracing::warn!("skip {}, invalid config: {error}", trigger.gate());
+                }
+            }
         }
     }
 
-    fn complain(&mut self, trigger: Trigger, error: &str) {
-        let complaint = format!("skip {}, invalid config: {error}", trigger.gate());
-        if self.complaint != complaint {
-            tracing::warn!("{complaint}");
-            self.complaint = complaint;
-        }
+    /// Takes note of what is wrong, and says whether that was not known.
+    fn is_new(&mut self, trigger: Trigger, error: &str) -> bool {
+        let before = self.complaints.insert(trigger.gate(), error.to_owned());
+        before.is_none_or(|before| before != error)
     }
 }
 
@@ -332,4 +338,27 @@ impl Strategy for MemoryEvict {
 
 fn whole_seconds(interval: Duration) -> i64 {
     i64::try_from(interval.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Triggers do not drown each other out, and what was well in between is told again.
+    #[test]
+    fn each_complaint_is_told_once() {
+        let mut memory = Memory::default();
+        let mut is_told = |trigger, error| memory.is_new(trigger, error);
+        for (turn, want) in [(1, true), (2, false), (3, false)] {
+            let told =
+                [Trigger::BeCpu, Trigger::Cpu].map(|trigger| is_told(trigger, "threshold percent is nil"));
+            assert_eq!(told, [want; 2], "turn {turn}");
+        }
+        assert!(is_told(Trigger::Cpu, "another"));
+        let well: Result<Option<(Task<'_>, ())>, String> = Ok(None);
+        memory.take(Trigger::Cpu, well, &mut Vec::new());
+        let told =
+            [Trigger::BeCpu, Trigger::Cpu].map(|trigger| memory.is_new(trigger, "threshold percent is nil"));
+        assert_eq!(told, [false, true]);
+    }
 }

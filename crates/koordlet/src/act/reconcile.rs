@@ -18,14 +18,15 @@ use koord_linux::cgroup::{Cgroups, sandbox};
 
 use super::{Ground, Hands, Setting, Strategy};
 use crate::apply::Report;
-use crate::decide::hooks::{batch_resource, cpu_normalization, cpuset};
+use crate::decide::hooks::cpu_normalization::{self, Whose};
+use crate::decide::hooks::{batch_resource, cpuset};
 use crate::decide::snapshot::{Layout, Pod};
 use crate::decide::wish::{Batch, Place, Wish};
 use crate::metrics::{KoordletMetrics, Metric};
 use crate::state::{News, Snapshot};
 use identity::Identity;
 pub(super) use identity::{identity, switches as kernel_switches};
-use pod_resctrl::PodResctrls;
+pub(super) use pod_resctrl::PodResctrls;
 
 /// All hooks and what they remember.
 #[derive(Default)]
@@ -33,10 +34,19 @@ pub(super) struct Reconciler {
     identity: Identity,
     /// What quotas were last scaled by.
     scaled_by: Option<Ratio>,
+    /// What was last wrong with host applications, so that it is told once.
+    refused: Vec<String>,
     resctrl: PodResctrls,
     /// Sandboxes by pod, as the disk had them when the pods were last told.
     sandboxes: HashMap<Arc<str>, Place>,
     has_run: bool,
+}
+
+#[cfg(test)]
+impl Reconciler {
+    pub(super) fn with_resctrl(resctrl: PodResctrls) -> Reconciler {
+        Reconciler { resctrl, ..Reconciler::default() }
+    }
 }
 
 impl Strategy for Reconciler {
@@ -80,7 +90,7 @@ impl Strategy for Reconciler {
 }
 
 impl Reconciler {
-    fn cpusets(&self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+    fn cpusets(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let start = Instant::now();
         let rules = ground.snapshot.layout.as_deref();
         let is_be_managed = setting.gates.is_on("BECPUManager");
@@ -94,24 +104,31 @@ impl Reconciler {
             }
         }
         if let Some(rules) = rules {
-            let apps = ground.snapshot.host_applications().iter();
-            wishes.extend(apps.filter_map(|app| cpuset::application_wish(app, rules).ok().flatten()));
+            let (own, refused) = cpuset::application_wishes(ground.snapshot.host_applications(), rules);
+            wishes.extend(own);
+            for error in refused.iter().filter(|error| !self.refused.contains(error)) {
+                tracing::warn!(error, "CPUs of a host application are left alone");
+            }
+            self.refused = refused;
         }
         let report = hands.apply(ground, &Batch::Each(wishes));
         timed(&setting.metrics, "container", "cpuset.cpus", start, report);
     }
 
-    /// Quotas under a new ratio. What burst moves every second anyway is left to it.
+    /// Quotas under a ratio. Once it was applied to all, what burst moves every second anyway is left to it.
     fn normalize(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let ratio = hands.shared.normalization.ratio;
         let is_new = std::mem::replace(&mut self.scaled_by, ratio) != ratio;
-        let is_alone = !setting.gates.is_on("CPUBurst");
-        let is_repaired = is_alone && ratio.is_some();
-        if !is_new && !is_repaired {
+        if !is_new && ratio.is_none() {
             return;
         }
+        let is_burst_on = setting.gates.is_on("CPUBurst") && !setting.qos.reconcile_interval.is_zero();
+        let whose = match is_burst_on && !is_new {
+            true => Whose::BesideBurst { is_pinned_left_out: setting.is_pinned_quota_unset() },
+            false => Whose::All,
+        };
         let start = Instant::now();
-        let report = hands.apply(ground, &cpu_normalization::wishes(ground.pods, ratio));
+        let report = hands.apply(ground, &cpu_normalization::wishes(ground.pods, ratio, whose));
         timed(&setting.metrics, "pod", "cpu.cfs_quota_us", start, report);
     }
 }
@@ -131,6 +148,9 @@ pub(super) fn batch_rule(snapshot: &Snapshot, ratio: Option<Ratio>) -> batch_res
 }
 
 /// How long a hook took, and whether it went well.
+///
+/// Differs: values of several files and levels go out in one batch, and are told as one: `batch-resource` is shares, quota
+/// and memory of pods and containers, where upstream has a row for each.
 fn timed(metrics: &KoordletMetrics, level: &str, resource: &str, start: Instant, report: Report) {
     let status = if report.is_good() { "success" } else { "failed" };
     let millis = start.elapsed().as_secs_f64() * 1000.0;

@@ -25,6 +25,8 @@ pub(super) struct ResctrlClasses {
     has_groups: bool,
     /// Whether the last try to mount failed, so that it is told once.
     is_broken: bool,
+    /// Groups whose threads could not be read, so that it is told once.
+    unreadable: BTreeSet<Qos>,
 }
 
 impl Strategy for ResctrlClasses {
@@ -52,7 +54,7 @@ impl Strategy for ResctrlClasses {
         if !ground.pods.iter().any(is_on) {
             return;
         }
-        let present = present(hands);
+        let present = self.present(hands);
         let threads: HashMap<&str, Vec<u32>> = ground
             .pods
             .iter()
@@ -63,7 +65,8 @@ impl Strategy for ResctrlClasses {
         let wishes = resctrl::tasks(&slo.qos, ground.pods, &present, of);
         let report = hands.apply(ground, &Batch::Each(wishes));
         if report.written > 0 {
-            tell_joined(&slo.qos, ground.pods, &present, of, hands);
+            let now = self.present(hands);
+            tell_joined(&slo.qos, ground.pods, [&present, &now], of, hands);
         }
     }
 }
@@ -83,11 +86,10 @@ fn tell_line(qos: &ResourceQosStrategy, pods: &[Pod], line: &Wish, hands: &Hands
 fn tell_joined<'t>(
     qos: &ResourceQosStrategy,
     pods: &[Pod],
-    before: &BTreeMap<Qos, BTreeSet<u32>>,
+    [before, now]: [&BTreeMap<Qos, BTreeSet<u32>>; 2],
     threads: impl Fn(&Pod) -> &'t [u32],
     hands: &Hands<'_>,
 ) {
-    let now = present(hands);
     for pod in pods {
         let Some(class) = resctrl::group(qos, pod) else { continue };
         let (Some(before), Some(now)) = (before.get(&class), now.get(&class)) else { continue };
@@ -101,8 +103,41 @@ fn tell_joined<'t>(
 }
 
 impl ResctrlClasses {
-    /// Whether the file system is there with the classes' groups in it. Somebody may take either away at any time.
+    /// Threads of each group; a group that cannot be read has none to leave out.
+    fn present(&mut self, hands: &Hands<'_>) -> BTreeMap<Qos, BTreeSet<u32>> {
+        let mut present = BTreeMap::new();
+        for class in GROUPS {
+            match hands.applier.resctrl().tasks(class.as_str()) {
+                Ok(ids) => {
+                    self.unreadable.remove(&class);
+                    present.insert(class, ids.into_iter().collect());
+                }
+                Err(error) => {
+                    if self.unreadable.insert(class) {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::warn!(
+                            error,
+                            "threads of a resctrl group are not known; all are moved again"
+                        );
+                    }
+                }
+            }
+        }
+        present
+    }
+
+    /// Whether lines can be written: the groups are there. The root may be unreadable at one time and not at another.
     fn is_ready(&mut self, setting: &Setting, hands: &mut Hands<'_>) -> bool {
+        let is_ready = self.has_all_groups(setting, hands);
+        if is_ready && self.cache_ids.is_empty() {
+            let schemata = hands.applier.resctrl().schemata("");
+            self.cache_ids = schemata.map(|schemata| schemata.caches()).unwrap_or_default();
+        }
+        is_ready
+    }
+
+    /// Whether the file system is there with the classes' groups in it. Somebody may take either away at any time.
+    fn has_all_groups(&mut self, setting: &Setting, hands: &mut Hands<'_>) -> bool {
         let resctrl = hands.applier.resctrl().clone();
         let is_there = |class: &Qos| resctrl.has(class.as_str());
         if std::mem::take(&mut self.has_groups) && GROUPS.iter().all(is_there) {
@@ -130,9 +165,6 @@ impl ResctrlClasses {
                 }
             }
         }
-        if self.cache_ids.is_empty() {
-            self.cache_ids = resctrl.schemata("").map(|schemata| schemata.caches()).unwrap_or_default();
-        }
         self.has_groups
     }
 }
@@ -151,13 +183,6 @@ pub(super) fn platform(hardware: &Hardware, cache_ids: &[u32], hands: &Hands<'_>
         cache_ids: cache_ids.to_vec(),
         cache_count: caches.len(),
     })
-}
-
-/// Threads of each group; a group that cannot be read has none to leave out.
-fn present(hands: &Hands<'_>) -> BTreeMap<Qos, BTreeSet<u32>> {
-    let of =
-        |class: Qos| Some((class, hands.applier.resctrl().tasks(class.as_str()).ok()?.into_iter().collect()));
-    GROUPS.into_iter().filter_map(of).collect()
 }
 
 /// Threads of a pod's containers and sandbox: of all groups below its own.

@@ -15,6 +15,7 @@ use super::usage::{self, Sum};
 use super::{Ground, Hands, Setting, Strategy};
 use crate::apply::{Settled, dir_of};
 use crate::decide::convert::UNLIMITED;
+use crate::decide::cpu_suppress::cpuset::NoChoice;
 use crate::decide::cpu_suppress::{self, Memory, Plan, Sample, Switches, Verdict};
 use crate::decide::snapshot::{BestEffortGroup, Level, Pod};
 use crate::decide::wish::Place;
@@ -110,10 +111,11 @@ impl Strategy for Suppress {
 impl Suppress {
     /// Publishes the verdict, and logs when its kind changes.
     fn tell(&self, verdict: Verdict) {
-        let kind = std::mem::discriminant(&verdict);
-        let is_new = self.today.verdict().is_none_or(|last| std::mem::discriminant(&last) != kind);
-        if is_new {
-            tracing::info!(?verdict, "suppression of best-effort pods");
+        if verdict.is_news(self.today.verdict().as_ref()) {
+            match verdict.fault() {
+                Some(fault) => tracing::warn!(%fault, "best-effort pods keep their CPUs"),
+                None => tracing::info!(?verdict, "suppression of best-effort pods"),
+            }
         }
         self.today.set(verdict);
     }
@@ -124,7 +126,12 @@ fn show(plan: &Plan, old_cpus: &CpuSet, setting: &Setting) {
     let count = |count: usize| nearest(i64::try_from(count).unwrap_or(i64::MAX));
     let budget = match &plan.verdict {
         Verdict::ByCpuset { budget, choice } => {
-            let now = choice.as_ref().map_or(old_cpus.len(), |choice| choice.cpus.len());
+            let now = match choice {
+                Ok(choice) => choice.cpus.len(),
+                // They keep what others have for themselves, and were given nothing.
+                Err(NoChoice::NoCpu) => 0,
+                Err(NoChoice::NoTopology) => old_cpus.len(),
+            };
             setting.metrics.set(Metric::BeSuppressCpuCores, &["cpuset"], count(now));
             budget
         }
@@ -142,7 +149,9 @@ fn show(plan: &Plan, old_cpus: &CpuSet, setting: &Setting) {
 fn best_effort_groups(cgroups: &Cgroups, pods: &[Pod]) -> Vec<BestEffortGroup> {
     let driver = cgroups.driver();
     let mut known: HashMap<Dir, Place> = HashMap::new();
+    let mut uids: HashMap<Dir, Arc<str>> = HashMap::new();
     for pod in pods.iter().filter(|pod| pod.id.kube_qos == KubeQos::BestEffort) {
+        uids.extend(dir_of(&pod.place(), driver).map(|dir| (dir, pod.id.uid.clone())));
         let containers = pod.with_init_containers().filter_map(|container| container.place(pod));
         let places = containers.chain([pod.place()]);
         known.extend(places.filter_map(|place| Some((dir_of(&place, driver)?, place))));
@@ -152,11 +161,12 @@ fn best_effort_groups(cgroups: &Cgroups, pods: &[Pod]) -> Vec<BestEffortGroup> {
     let top = cgroups.qos_dir(KubeQos::BestEffort);
     let mut groups = Vec::new();
     for name in children(&top) {
-        let pod = top.child(&name);
-        groups.push(BestEffortGroup { place: place(&pod), level: Level::Pod });
-        for name in children(&pod) {
-            groups.push(BestEffortGroup { place: place(&pod.child(&name)), level: Level::Container });
-        }
+        let dir = top.child(&name);
+        let group = |dir: &Dir, level: Level, pod| BestEffortGroup { place: place(dir), level, pod };
+        let pod = uids.get(&dir).cloned();
+        groups.push(group(&dir, Level::Pod, pod.clone()));
+        groups
+            .extend(children(&dir).iter().map(|name| group(&dir.child(name), Level::Container, pod.clone())));
     }
     groups
 }

@@ -41,9 +41,17 @@ impl Strategy for Terway {
         }
         match NodeRates::of(&slo.qos, &slo.system) {
             Ok(rates) => {
-                self.write(setting, hands, NODE_FILE, &rates.text(), &rates);
+                if !self.write(setting, hands, NODE_FILE, &rates.text(), &rates) {
+                    return;
+                }
             }
-            Err(error) => self.complain(&error.to_string()),
+            Err(error) => {
+                self.complain(&error.to_string());
+                // Nothing good was ever told, so it is not switched on yet.
+                if !dir.join(NODE_FILE).exists() {
+                    return;
+                }
+            }
         }
         let cgroups = &setting.cgroups;
         let place = |pod: &crate::decide::snapshot::Pod| {

@@ -1,6 +1,8 @@
 //! Strategies and hooks on a tree of plain files, with measurements put into the store by hand.
 
 mod core_sched;
+mod evictions;
+mod heard;
 mod oom_score;
 mod pod_resctrl;
 mod terway;
@@ -31,6 +33,7 @@ use crate::flags;
 use crate::records::Records;
 use crate::state::{Hardware, NodeState, PodState};
 use crate::store::{Batch as Samples, Kind, Limits};
+use heard::warnings;
 
 const START_MS: i64 = 1_800_000_000_000;
 
@@ -323,14 +326,67 @@ fn best_effort_pods_shrink_with_the_load_and_get_everything_back() {
     }
 }
 
+/// Who was given no CPU keeps what he has, and the gauge says so.
+#[test]
+fn no_cpu_is_left_for_best_effort_pods() {
+    let lse = pod("lse").qos("LSE").kube_qos("Guaranteed").pinned("0-7").read();
+    let mut world = World::new(Version::V1, "", threshold("cpuset"), vec![best_effort("batch"), lse]);
+    world.put(&format!("{BE}/cpuset.cpus"), "0-7\n");
+    let told = warnings("no CPU is left", || world.seconds(2, 2.0, &[("batch", 0.2)]));
+    assert_eq!(told, 1, "koordlet-enforce#18.117");
+    assert_eq!(world.get(&format!("{BE}/cpuset.cpus")), "0-7", "koordlet-enforce#18.117");
+    assert!(world.act.today().verdict().is_some_and(|verdict| verdict.fault().is_some()));
+    let line = r#"koordlet_be_suppress_cpu_cores{node="n1",type="cpuset"} 0"#;
+    assert!(
+        world.page().lines().any(|found| found.strip_suffix(".0").unwrap_or(found) == line),
+        "{}",
+        world.page()
+    );
+}
+
+/// Groups below a pod with NUMA nodes are the cpuset hook's alone, the sandbox too: two writers would take turns.
+/// Spec: koordlet-enforce 5.7.
+#[test]
+fn with_the_cpu_manager_placed_pods_have_one_writer() {
+    let numa = r#"{"numaNodeResources":[{"node":0,"resources":{"kubernetes.io/batch-cpu":"1k"}}]}"#;
+    let placed =
+        pod("batch").qos("BE").kube_qos("BestEffort").container("main", &[], &[]).placed(numa).running();
+    let pods = vec![placed.read(), best_effort("free")];
+    let mut world = World::new(Version::V1, "-feature-gates=BECPUManager=true", threshold("cpuset"), pods);
+    let layout =
+        Layout { be_pools: vec![CpuSharedPool { socket: 0, node: 0, cpuset: "4-7".to_owned() }], ..layout() };
+    world.snapshot.layout = Some(Arc::new(layout));
+    let states = [PodState::read(placed.object(), Driver::Cgroupfs)];
+    world.snapshot.pods = states.map(Arc::new).to_vec().into();
+    let dirs = ["", "/podbatch", "/podbatch/batch-main", "/podbatch/5a", "/podfree", "/podfree/free-main"];
+    for dir in dirs {
+        world.put(&format!("{BE}{dir}/cpuset.cpus"), "3\n");
+    }
+    let held = |world: &World| dirs.map(|dir| world.get(&format!("{BE}{dir}/cpuset.cpus")));
+    for second in 0..3 {
+        world.second();
+        assert_eq!(held(&world), ["0-7", "0-7", "4-7", "4-7", "0-7", "0-7"], "second {second}");
+    }
+    let told = world.records("AdjustBEByNodeCPUUsage");
+    let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["besteffort", "batch", "free", "main"],
+        "once each, and of containers only that of free"
+    );
+}
+
 #[test]
 fn suppression_by_quota() {
     let mut world = World::new(Version::V2, "", threshold("cfsQuota"), vec![best_effort("batch")]);
     world.put("kubepods/besteffort/cpu.max", "max 100000\n");
     world.put("kubepods/besteffort/cpuset.cpus", "0-7\n");
     world.put("kubepods/besteffort/cpuset.cpus.effective", "0-7\n");
-    world.seconds(1, 1.0, &[("batch", 0.5)]);
-    assert_eq!(world.get("kubepods/besteffort/cpu.max").split(' ').next(), Some("470000"));
+    // 5200m - 200m
+    world.seconds(1, 0.5, &[("batch", 0.3)]);
+    let Some(Verdict::ByQuota { budget, .. }) = world.act.today().verdict() else { panic!() };
+    assert_eq!(budget.suppress_milli, 5000);
+    assert_eq!(world.get("kubepods/besteffort/cpu.max"), "500000", "koordlet-enforce#18.125");
 }
 
 /// Single quotas go before the quota of all comes, and come after it went, though the strategy is not due: v1 refuses
@@ -441,164 +497,48 @@ fn hooks() {
     assert_eq!(world.get("cpu/kubepods/burstable/cpu.bvt_warp_ns"), "2");
 }
 
-fn memory_threshold() -> Value {
-    json!({ "resourceUsedThresholdWithBE": { "enable": true, "memoryEvictThresholdPercent": 70 } })
+/// Spec: koordlet-enforce 15.2.
+#[test]
+fn a_host_application_that_is_not_ls_is_told_once() {
+    let application = |name: &str, qos: &str| json!({ "name": name, "qos": qos });
+    let slo = json!({ "hostApplications": [application("web", "LS"), application("job", "BE")] });
+    let mut world = World::new(Version::V1, "", slo, Vec::new());
+    let file = "cpuset/host-latency-sensitive/web/cpuset.cpus";
+    world.put(file, "0-7\n");
+    let told = warnings("only LS is supported for host application job", || {
+        (0..25).for_each(|_| world.second());
+    });
+    assert_eq!((told, world.get(file)), (1, "2-7".to_owned()));
 }
 
-const GIB: f64 = 1_073_741_824.0;
-
-/// 16 GiB, more than 70 % of it in use: pods go until 68 % is left, then there is peace for four seconds.
+/// By its class or by its path, and never the group that its path begins with. Spec: koordlet-enforce 2.2, 15.1.
 #[test]
-fn memory_is_freed() {
-    let line = "-feature-gates=BEMemoryEvict=true";
-    let pods = vec![best_effort("a"), best_effort("b"), best_effort("c")];
-    let mut world = World::new(Version::V1, line, memory_threshold(), pods);
-    let full = |world: &mut World| {
-        world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
-        for (uid, used) in [("a", 0.5), ("b", 2.0), ("c", 1.0)] {
-            world.sample(Kind::PodMemoryUsage, Some(uid), used * GIB);
-        }
-        world.second();
-    };
-    full(&mut world);
-    assert_eq!(world.evictor.names, ["b"], "the largest suffices");
-    for _ in 0..3 {
-        full(&mut world);
+fn host_applications_have_values_of_their_own() {
+    let class = |identity: i64| json!({ "cpuQOS": { "enable": true, "groupIdentity": identity } });
+    let path =
+        |base: &str, relative: &str| json!({ "base": base, "parentDir": "", "relativePath": relative });
+    let slo = json!({
+        "resourceQOSStrategy": { "lsClass": class(2), "beClass": class(-1) },
+        "hostApplications": [
+            { "name": "web", "qos": "LS" },
+            { "name": "job", "qos": "BE", "cgroupPath": path("KubepodsBesteffort", "jobs/job") },
+            { "name": "base", "qos": "BE", "cgroupPath": path("KubepodsBurstable", "") },
+        ] });
+    let mut world = World::new(Version::V1, "", slo, Vec::new());
+    let files = [
+        ("cpuset/host-latency-sensitive/web/cpuset.cpus", "0-7", "2-7"),
+        ("cpu/host-latency-sensitive/web/cpu.bvt_warp_ns", "0", "2"),
+        ("cpu/kubepods/besteffort/jobs/job/cpu.bvt_warp_ns", "0", "-1"),
+        ("cpu/kubepods/burstable/cpu.bvt_warp_ns", "0", "2"),
+        ("cpu/kubepods/cpu.bvt_warp_ns", "0", "0"),
+    ];
+    for (file, before, _) in files {
+        world.put(file, before);
     }
-    assert_eq!(world.evictor.names.len(), 1, "cooling");
-    full(&mut world);
-    assert_eq!(world.evictor.names, ["b", "b"], "killed containers come back");
-}
-
-/// Who takes the memory in its first seconds goes, and not who was measured before it; who is never measured holds nobody up.
-#[test]
-fn nobody_goes_in_place_of_a_pod_that_is_not_measured_yet() {
-    let running =
-        |name: &str| pod(name).qos("BE").kube_qos("BestEffort").container("main", &[], &[]).running().read();
-    let line = "-feature-gates=BEMemoryEvict=true";
-    for (name, measured_after, want) in [("soon", 2, "hog"), ("never", 99, "small")] {
-        let pods = vec![running("hog"), running("small")];
-        let mut world = World::new(Version::V1, line, memory_threshold(), pods);
-        for second in 0..4 {
-            assert_eq!(world.evictor.names, [""; 0], "{name}");
-            world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
-            world.sample(Kind::PodMemoryUsage, Some("small"), 0.5 * GIB);
-            if second >= measured_after {
-                world.sample(Kind::PodMemoryUsage, Some("hog"), 8.0 * GIB);
-            }
-            world.second();
-            if world.evictor.names.len() == 1 && second == measured_after {
-                break;
-            }
-        }
-        assert_eq!(world.evictor.names[0], want, "{name}");
+    world.second();
+    for (file, _, after) in files {
+        assert_eq!(world.get(file), after, "{file}");
     }
-}
-
-/// A pod on its way counts as gone, and one that did not go is followed by the next.
-#[test]
-fn pods_on_their_way_count() {
-    let line = "-feature-gates=BEMemoryEvict=true -only-evict-by-api=true";
-    let mut world =
-        World::new(Version::V1, line, memory_threshold(), vec![best_effort("a"), best_effort("b")]);
-    world.evictor.is_remembering = true;
-    let full = |world: &mut World| {
-        world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
-        world.sample(Kind::PodMemoryUsage, Some("a"), 1.2 * GIB);
-        world.sample(Kind::PodMemoryUsage, Some("b"), 0.9 * GIB);
-        world.second();
-    };
-    full(&mut world);
-    for _ in 0..10 {
-        full(&mut world);
-    }
-    assert_eq!(world.evictor.names, ["a"], "a is leaving, and enough");
-    let mut world =
-        World::new(Version::V1, line, memory_threshold(), vec![best_effort("a"), best_effort("b")]);
-    world.evictor.outcome = Some(Outcome::Refused);
-    full(&mut world);
-    assert_eq!(world.evictor.names, ["a", "b"]);
-    full(&mut world);
-    assert_eq!(world.evictor.names.len(), 4, "nobody went, so nothing cools");
-    for _ in 0..20 {
-        full(&mut world);
-    }
-    assert_eq!(world.evictor.names.len(), 10, "again and again, but ever less often");
-}
-
-/// Who does not answer is not asked about every pod, nor every second; a pod that may be on its way counts meanwhile.
-#[test]
-fn nobody_waits_for_those_who_do_not_answer() {
-    let line = "-feature-gates=BEMemoryEvict=true -only-evict-by-api=true";
-    let pods = || vec![best_effort("a"), best_effort("b"), best_effort("c")];
-    for (outcome, tried) in [
-        (Outcome::Unreachable, &["a", "a", "a", "a"][..]),
-        // It suffices, for half a minute.
-        (Outcome::Unanswered, &["a"]),
-    ] {
-        let mut world = World::new(Version::V1, line, memory_threshold(), pods());
-        world.evictor.is_remembering = true;
-        world.evictor.outcome = Some(outcome);
-        for _ in 0..15 {
-            world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
-            for (uid, used) in [("a", 1.2), ("b", 0.9), ("c", 0.8)] {
-                world.sample(Kind::PodMemoryUsage, Some(uid), used * GIB);
-            }
-            world.second();
-        }
-        assert_eq!(world.evictor.names, tried, "{outcome:?}");
-    }
-}
-
-/// A pod that goes for want of CPU is not evicted for want of memory as well.
-#[test]
-fn evictions_know_of_each_other() {
-    let line = "-feature-gates=BECPUEvict=true,BEMemoryEvict=true -only-evict-by-api=true -cpu-evict-cool-time-seconds=1";
-    let slo = json!({ "resourceUsedThresholdWithBE": { "enable": true, "memoryEvictThresholdPercent": 99,
-        "cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 80 } });
-    let batch = [("kubernetes.io/batch-cpu", "8000")];
-    let be = |name: &str| {
-        pod(name).qos("BE").kube_qos("BestEffort").container("main", &batch, &batch).running().read()
-    };
-    let mut world = World::new(Version::V1, line, slo, vec![be("a"), be("b")]);
-    world.evictor.is_remembering = true;
-    for _ in 0..3 {
-        for (allocation, milli) in [("usage", 4000.0), ("request", 16_000.0), ("real-limit", 4000.0)] {
-            world.best_effort_sample(allocation, milli);
-        }
-        world.seconds(1, 5.0, &[("a", 3.0), ("b", 1.0)]);
-    }
-    // 16 cores requested and a quarter of it given: 55 percent are freed, which takes both.
-    assert_eq!(world.evictor.names, ["a", "b"]);
-    world.order(memory_threshold());
-    for _ in 0..5 {
-        world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
-        world.sample(Kind::PodMemoryUsage, Some("a"), 0.1 * GIB);
-        world.sample(Kind::PodMemoryUsage, Some("b"), 2.0 * GIB);
-        world.second();
-    }
-    assert_eq!(world.evictor.names, ["a", "b"]);
-}
-
-/// Who goes first is who uses most of his request now, not who did on average.
-#[test]
-fn the_newest_use_decides() {
-    let line = "-feature-gates=BECPUEvict=true -cpu-evict-cool-time-seconds=30";
-    let slo = json!({ "resourceUsedThresholdWithBE": { "enable": true, "cpuEvictTimeWindowSeconds": 60,
-        "cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 61 } });
-    let batch = [("kubernetes.io/batch-cpu", "8000")];
-    let be = |name: &str| {
-        pod(name).qos("BE").kube_qos("BestEffort").container("main", &batch, &batch).running().read()
-    };
-    let mut world = World::new(Version::V1, line, slo, vec![be("a"), be("b")]);
-    for second in 1..=30 {
-        for (allocation, milli) in [("usage", 8000.0), ("request", 16_000.0), ("real-limit", 8000.0)] {
-            world.best_effort_sample(allocation, milli);
-        }
-        let (a, b) = if second < 30 { (6.0, 1.0) } else { (0.5, 3.0) };
-        world.seconds(1, 7.0, &[("a", a), ("b", b)]);
-    }
-    assert_eq!(world.evictor.names, ["b"]);
 }
 
 /// A pod that has left the list is not taken for a service while its last samples are fresh.
@@ -649,6 +589,59 @@ fn small_changes_of_the_ratio_are_ignored() {
         world.second();
         assert_eq!(world.get(quota), want, "{ratio}");
     }
+}
+
+/// Groups below a pod of Kata are those of its machine. Spec: koordlet-enforce 14.5.
+#[test]
+fn containers_of_virtual_machines_are_left_alone() {
+    let batch = [("kubernetes.io/batch-cpu", "2000")];
+    for (class, want) in [("kata", ["2048", "2", "0-7"]), ("runc", ["2048", "2048", "2-7"])] {
+        let be = pod("batch").qos("BE").kube_qos("BestEffort").container("main", &batch, &batch);
+        let ls = pod("web").qos("LS").kube_qos("Burstable").container("main", &[], &[]);
+        let pods = [be, ls].map(|pod| pod.runtime_class(class).running().read());
+        let mut world = World::new(Version::V1, "", json!({}), pods.into());
+        let files = [
+            "cpu/kubepods/besteffort/podbatch/cpu.shares",
+            "cpu/kubepods/besteffort/podbatch/batch-main/cpu.shares",
+            "cpuset/kubepods/burstable/podweb/web-main/cpuset.cpus",
+        ];
+        for (file, before) in files.iter().zip(["2\n", "2\n", "0-7\n"]) {
+            world.put(file, before);
+        }
+        world.second();
+        assert_eq!(files.map(|file| world.get(file)), want, "{class}");
+    }
+}
+
+/// Burst moves quotas of LS pods, but not of pinned ones, nor of init containers: those that come after the ratio are scaled
+/// as well. Spec: koordlet-enforce 15.4.
+#[test]
+fn quotas_that_burst_leaves_alone_are_scaled_when_they_come() {
+    let limits = [("cpu", "2")];
+    let web =
+        |name: &str| pod(name).qos("LS").kube_qos("Burstable").container("main", &[], &limits).running();
+    let mut world = World::new(Version::V1, "-feature-gates=CPUNormalization=true", json!({}), Vec::new());
+    let amounts = [("cpu", "8"), ("memory", "16Gi")];
+    let node =
+        node(&amounts, &amounts).annotated("node.koordinator.sh/cpu-normalization-ratio", "1.25").read();
+    world.snapshot.node = Some(Arc::new(NodeState { node, ..NodeState::default() }));
+    world.second();
+    world.pods =
+        vec![web("late").pinned("0-1").read(), web("setup").initializing("init", &[], &limits).read()];
+    let quotas = ["late", "late/late-main", "setup/setup-init"]
+        .map(|dir| format!("cpu/kubepods/burstable/pod{dir}/cpu.cfs_quota_us"));
+    for file in &quotas {
+        world.put(file, "200000\n");
+    }
+    world.turn_with_pods();
+    let held = |world: &World| quotas.clone().map(|file| world.get(&file));
+    assert_eq!(held(&world), ["160000"; 3]);
+    // Kubelet's own value comes back with a restart of the container.
+    world.put(&quotas[1], "200000\n");
+    for _ in 0..75 {
+        world.second();
+    }
+    assert_eq!(held(&world), ["160000"; 3]);
 }
 
 #[test]

@@ -32,8 +32,10 @@ pub(super) fn cpu(store: &Store, window: Window, sum: Sum) -> CpuUsage {
     usage
 }
 
-/// Leaves out pods that have left the list, whose last samples would pass for those of services. Pods stand in order of
-/// uid.
+/// Leaves out pods that have left the list. Pods stand in order of uid.
+///
+/// Differs: upstream takes their last samples for those of services (row 8 of section 18), so that a best-effort pod that
+/// has just ended shrinks the others for two seconds.
 pub(super) fn keep_listed(usage: &mut CpuUsage, pods: &[Pod]) {
     usage.pods.retain(|uid, _| pods.binary_search_by(|pod| pod.id.uid.cmp(uid)).is_ok());
 }

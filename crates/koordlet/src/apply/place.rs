@@ -15,6 +15,8 @@ pub fn dir_of(place: &Place, driver: Driver) -> Option<Dir> {
             let container: ContainerId = container.parse().ok()?;
             Some(driver.container_dir(&pod, &container))
         }
+        // A path that is the base itself names no application: everything else below the base would be changed with it.
+        Place::HostApplication(application) if application.dir.is_empty() => None,
         Place::HostApplication(application) => {
             let base = match application.base {
                 HostBase::CgroupRoot => Dir::root(),

@@ -12,7 +12,7 @@ use super::*;
 use crate::audit::{Answer, Auditor, Query};
 use crate::decide::hooks::cpuset::Because;
 use crate::decide::sketch::pod;
-use crate::decide::wish::{PodId, ProcessPlace, Why};
+use crate::decide::wish::{HostBase, HostPlace, PodId, ProcessPlace, Why};
 
 struct World {
     dir: tempfile::TempDir,
@@ -92,17 +92,17 @@ fn places() {
     let id = pod.id.clone();
     let dir = |place: Place, driver| dir_of(&place, driver).map(|dir| dir.as_str().to_owned());
     let container = Place::Container(id.clone(), "containerd://1f".into());
-    let app = Place::HostApplication(Box::new(crate::decide::wish::HostPlace {
-        base: crate::decide::wish::HostBase::Kube(KubeQos::BestEffort),
-        dir: "x/y".into(),
-    }));
+    let app = |base, dir: &str| Place::HostApplication(Box::new(HostPlace { base, dir: dir.into() }));
+    let below_be = HostBase::Kube(KubeQos::BestEffort);
     for (place, want) in [
         (Place::CgroupRoot, Some("".to_owned())),
         (be(), Some("kubepods/besteffort".to_owned())),
         (Place::Kube(KubeQos::Guaranteed), Some("kubepods".to_owned())),
         (container, Some(format!("{}/1f", dir(Place::Pod(id.clone()), Driver::Cgroupfs).unwrap()))),
         (Place::Container(id.clone(), "nonsense".into()), None),
-        (app, Some("kubepods/besteffort/x/y".to_owned())),
+        (app(below_be, "x/y"), Some("kubepods/besteffort/x/y".to_owned())),
+        (app(below_be, ""), None),
+        (app(HostBase::CgroupRoot, ""), None),
         (Place::Dir("a/../b".into()), None),
         (Place::Host, None),
     ] {
@@ -126,6 +126,22 @@ fn a_write_leaves_a_record_and_a_metric_and_is_not_repeated() {
     let page = world.metrics.internal().render(Format::Prometheus);
     let line = "koordlet_resource_update_duration_milliseconds_count{type=\"cgroup\",status=\"success\"} 1";
     assert!(page.lines().any(|found| found == line), "{page}");
+}
+
+/// Suppression and its end are kept by whoever keeps little.
+#[test]
+fn records_have_the_level_of_their_cause() {
+    let mut world = World::new(Version::V1);
+    world.auditor = Auditor::of_test_keeping(world.dir.path(), 1);
+    world.restart();
+    world.put("cgroup/cpu/kubepods/besteffort/cpu.cfs_quota_us", "50000\n");
+    for (value, cause) in
+        [(60_000, Cause::CpuSuppress), (-1, Cause::QuotaRecovery), (70_000, Cause::RuntimeHook)]
+    {
+        world.apply(Batch::Each(vec![wish(be(), File::CpuCfsQuota, Value::Number(value), cause)]));
+    }
+    let reasons: Vec<String> = world.records().into_iter().map(|(_, _, reason, _)| reason).collect();
+    assert_eq!(reasons, ["AdjustBEByNodeCPUUsage", "suppressBECPU"]);
 }
 
 #[test]
@@ -197,6 +213,23 @@ fn what_the_kernel_lacks_is_no_failure() {
     let lacking = wish(be(), File::CpuBvtWarp, Value::Number(2), Cause::RuntimeHook);
     assert_eq!(world.apply(Batch::Each(vec![gone, lacking])), Report::default());
     assert!(world.records().is_empty());
+}
+
+/// A weight in an idle group is no failure, and told once, whatever the group. Spec: koordlet-enforce 19.22.
+#[test]
+fn what_the_kernel_has_no_use_for_is_told_once() {
+    let mut world = World::new(Version::V2);
+    let dir = |name: &str| koord_linux::cgroup::Dir::new(name).unwrap();
+    for (name, error) in [
+        ("a", Error::Write { path: "a".into(), value: "79".into(), source: std::io::Error::other("no") }),
+        ("b", Error::Missing { path: "b".into() }),
+        ("c", Error::Write { path: "c".into(), value: "79".into(), source: std::io::Error::other("no") }),
+    ] {
+        let update = Update::cgroup(Resource::CpuShares, &dir(name), "2048");
+        let report = world.applier.take_in(&[update], &[Outcome::Ignored(error)]);
+        assert_eq!(report, Report::default(), "{name}");
+        assert_eq!(world.applier.pointless.len(), 1, "{name}");
+    }
 }
 
 #[test]

@@ -104,6 +104,22 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Why there are no CPUs for best-effort pods, though they should be given some.
+    pub fn fault(&self) -> Option<cpuset::NoChoice> {
+        match self {
+            Verdict::ByCpuset { choice: Err(fault), .. } => Some(*fault),
+            _ => None,
+        }
+    }
+
+    /// Whether this is of another kind than what was found before.
+    pub fn is_news(&self, last: Option<&Verdict>) -> bool {
+        let kind = |verdict: &Verdict| (std::mem::discriminant(verdict), verdict.fault());
+        last.is_none_or(|last| kind(last) != kind(self))
+    }
+}
+
 /// What is missing for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Skip {
@@ -299,9 +315,11 @@ fn is_best_effort_application(application: &HostApplicationSpec) -> bool {
 }
 
 /// All CPUs that best-effort pods may ever use: not those reserved, nor those of LSE pods.
+///
+/// Differs: pods that have ended give their CPUs back, where upstream keeps them for as long as kubelet lists the pod.
 pub fn full_cpus(layout: &Layout, pods: &[Pod]) -> CpuSet {
     let mut cpus = layout.open_cpus();
-    for pod in pods.iter().filter(|pod| pod.qos == Some(Qos::Lse)) {
+    for pod in pods.iter().filter(|pod| pod.is_active() && pod.qos == Some(Qos::Lse)) {
         cpus = &cpus - &pod.pinned_cpus();
     }
     cpus
@@ -313,14 +331,15 @@ fn recovered_cpus(sample: &Sample<'_>) -> Option<Batch> {
     levels(sample.groups, &full, &Why::default(), |_| Some(&full))
 }
 
-/// The full set for every group but containers that the cpuset hook looks after. Spec: koordlet-enforce 5.7.
+/// The full set for every group but those below pods that the cpuset hook looks after, sandboxes too.
+/// Spec: koordlet-enforce 5.7.
 fn managed_cpus(sample: &Sample<'_>) -> Option<Batch> {
     let full = full_cpus(sample.layout?, sample.pods);
     let is_placed = |uid: &str| sample.pods.iter().any(|pod| *pod.id.uid == *uid && pod.is_placed());
-    levels(sample.groups, &full, &Why::default(), |group| match &group.place {
-        Place::Container(pod, _) if is_placed(&pod.uid) => None,
-        _ => Some(&full),
-    })
+    let is_hooked = |group: &BestEffortGroup| {
+        group.level == Level::Container && group.pod.as_deref().is_some_and(is_placed)
+    };
+    levels(sample.groups, &full, &Why::default(), |group| (!is_hooked(group)).then_some(&full))
 }
 
 /// Under kubelet's static manager only containers are narrowed: kubelet writes their sets itself and must not

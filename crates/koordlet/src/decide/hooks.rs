@@ -26,5 +26,5 @@ fn number(place: Place, file: File, value: i64) -> Wish {
 
 /// The groups of a pod's containers that exist.
 fn container_places(pod: &Pod) -> impl Iterator<Item = Place> + '_ {
-    pod.with_init_containers().filter_map(|container| container.place(pod))
+    pod.hooked_containers().filter_map(|container| container.place(pod))
 }

@@ -171,6 +171,60 @@ mod tests {
         assert_eq!(names, ["c", "b", "a", "f", "e", "d"], "koordlet-enforce#18.165");
     }
 
+    /// Only mid and batch memory counts, of pods that may go and of those that may not.
+    #[test]
+    fn more_is_requested_than_there_is() {
+        let batch = "kubernetes.io/batch-memory";
+        let asking = |name: &str, priority: i32, bytes: &str| {
+            let requests = [(batch, bytes)];
+            let pod = pod(name).qos("BE").priority(priority).container("c", &requests, &[]);
+            pod.label("koordinator.sh/eviction-enabled", "true")
+        };
+        let service = pod("s").qos("LS").priority(9000).container("c", &[("memory", "900Gi")], &[]);
+        let pods = [asking("a", 5500, "4Gi").read(), asking("b", 5400, "2Gi").read(), service.read()];
+        let usage = usage(0.0, &[("a", GIB), ("b", GIB)]);
+        let limits = |threshold, lower, priority| ResourceThresholdStrategy {
+            memory_allocatable_evict_threshold_percent: threshold,
+            memory_allocatable_evict_lower_percent: lower,
+            allocatable_evict_priority_threshold: priority,
+            ..ResourceThresholdStrategy::default()
+        };
+        let gone = |allocatable: &str, strategy: &ResourceThresholdStrategy| -> Result<Vec<String>, String> {
+            let node = node(&[], &[(batch, allocatable), ("memory", "64Gi")]).read();
+            let sample = Sample { node: &node, pods: &pods, usage: &usage };
+            let found = by_ledger(&sample, strategy).map_err(|error| error.to_string())?;
+            let tasks: Vec<Task<'_>> = found.into_iter().map(|(task, _)| task).collect();
+            let pending = BTreeSet::new();
+            let mut round = Round::new(&tasks, &pending);
+            let mut gone = Vec::new();
+            while let Some(order) = round.next_victim() {
+                gone.push(order.pod.name.clone());
+                round.done(Outcome::Leaving);
+            }
+            Ok(gone)
+        };
+        let whole = limits(Some(100), Some(80), Some(7999));
+        for (allocatable, want) in
+            [("6Gi", &[][..]), ("5Gi", &["b"]), ("4Gi", &["b", "a"]), ("0", &["b", "a"])]
+        {
+            assert_eq!(gone(allocatable, &whole).unwrap(), want, "{allocatable}");
+        }
+        for (strategy, want) in [
+            (limits(None, Some(80), Some(7999)), "MemoryAllocatableEvictThresholdPercent not config"),
+            (limits(Some(100), None, Some(7999)), "MemoryAllocatableEvictLowerPercent not config"),
+            (limits(Some(100), Some(80), None), "AllocatableEvictPriorityThreshold not config"),
+            (limits(Some(80), Some(80), Some(1)), "lower percent(80) should less than threshold percent(80)"),
+        ] {
+            assert_eq!(gone("5Gi", &strategy), Err(want.to_owned()));
+        }
+        assert!(gone("5Gi", &limits(Some(100), Some(80), Some(8000))).is_err(), "prod pods never go");
+        assert_eq!(
+            gone("5Gi", &limits(Some(100), Some(80), Some(5399))).unwrap(),
+            [""; 0],
+            "nobody's priority"
+        );
+    }
+
     #[test]
     fn how_many_go() {
         let node = node(&[("memory", "100Gi")], &[]).read();

@@ -43,6 +43,8 @@ pub struct Protection {
 }
 
 /// One cycle over all pods. `page` is the size of a memory page.
+///
+/// Differs: sidecars, and the init container that runs now, have values of their own (item 19).
 pub fn plan(strategy: &ResourceQosStrategy, node: &Node, pods: &[Pod], page: i64) -> Plan {
     let mut sums = [Protection::default(); 3];
     let mut counts = [0; 3];
@@ -67,7 +69,7 @@ pub fn plan(strategy: &ResourceQosStrategy, node: &Node, pods: &[Pod], page: i64
         let size = Size { request, limit: limit(pod), node: None };
         let why = Numbers::new(pod, &config, size).why();
         write(&mut pod_wishes, &pod.place(), pod_files(&config, request, size.limit), &why);
-        for container in &pod.containers {
+        for container in pod.with_init_containers() {
             if let Some(place) = container.place(pod) {
                 let size = Size::of(pod, container, node.memory_allocatable());
                 let why = Numbers::new(pod, &config, size).why();

@@ -40,13 +40,6 @@ impl Vendor {
     }
 }
 
-/// Whether the CPU can do both, by the flags in `/proc/cpuinfo`.
-pub fn is_supported(cpuinfo: &str) -> bool {
-    let flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
-    let words: BTreeSet<&str> = flags.flat_map(str::split_whitespace).collect();
-    words.contains("cat_l3") && words.contains("mba")
-}
-
 /// What the kernel says about resctrl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
@@ -67,15 +60,6 @@ impl Platform {
 
     pub fn ways(&self) -> Ways {
         Ways { cbm: self.cbm, caches: self.cache_ids.len() }
-    }
-
-    /// The ids on the `L3:` line of a `schemata` file, ascending.
-    pub fn cache_ids_of(schemata: &str) -> Vec<u32> {
-        let line = schemata.lines().find_map(|line| line.trim().strip_prefix("L3:"));
-        let ids = line.into_iter().flat_map(|line| line.split(';'));
-        let mut ids: Vec<u32> = ids.filter_map(|part| part.split_once('=')?.0.trim().parse().ok()).collect();
-        ids.sort_unstable();
-        ids
     }
 }
 

@@ -117,8 +117,19 @@ impl PodSketch {
         self.spec(|spec| spec.host_network = Some(true))
     }
 
+    pub(crate) fn runtime_class(self, name: &str) -> PodSketch {
+        self.spec(|spec| spec.runtime_class_name = Some(name.to_string()))
+    }
+
     pub(crate) fn ip(self, ip: &str) -> PodSketch {
         self.status(|status| status.pod_ip = Some(ip.to_string()))
+    }
+
+    pub(crate) fn claim_volume(self, name: &str, claim: &str) -> PodSketch {
+        let source = v1::PersistentVolumeClaimVolumeSource { claim_name: claim.to_string(), read_only: None };
+        let persistent_volume_claim = Some(source);
+        let volume = v1::Volume { name: name.to_string(), persistent_volume_claim, ..v1::Volume::default() };
+        self.spec(|spec| spec.volumes.get_or_insert_default().push(volume))
     }
 
     pub(crate) fn csi_volume(self, name: &str) -> PodSketch {

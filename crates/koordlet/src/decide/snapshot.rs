@@ -160,6 +160,8 @@ pub struct MemoryUsage {
 pub struct BestEffortGroup {
     pub place: super::wish::Place,
     pub level: Level,
+    /// The pod that it is of, or lies below; none when nobody knows it.
+    pub pod: Option<Arc<str>>,
 }
 
 /// How deep a group lies below the group of all best-effort pods.

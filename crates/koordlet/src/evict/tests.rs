@@ -22,12 +22,7 @@ use crate::flags::RuntimeOptions;
 type Got = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
 fn options() -> RuntimeOptions {
-    RuntimeOptions {
-        default_type: "containerd".into(),
-        containerd: String::new(),
-        docker: String::new(),
-        pouch: String::new(),
-    }
+    RuntimeOptions { containerd: String::new(), docker: String::new(), pouch: String::new() }
 }
 
 /// A body that ends with a status.

@@ -274,6 +274,10 @@ fn what_we_cope_with_is_said() {
     assert!(!disabled.kubelet.is_config_queried && disabled.warnings.is_empty());
     let odd = run("-kubelet-preferred-address-type=Pigeon");
     assert_eq!((odd.kubelet.address_type.as_str(), odd.warnings.len()), ("InternalIP", 1));
+    for unused in ["-default-runtime-type=docker", "-qos-extension-plugins=mine=true"] {
+        let warnings = run(unused).warnings;
+        assert!(warnings.len() == 1 && warnings[0].contains("no effect"), "{warnings:?}");
+    }
 }
 
 #[test]

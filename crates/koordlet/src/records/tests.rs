@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use koord_kit::events::{Flavour, recorder};
 use koord_kit::metrics::KitMetrics;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -22,12 +21,9 @@ async fn heard(per_hour: u32, acts: impl FnOnce(&Records)) -> (Vec<Seen>, Vec<St
     let dir = tempfile::tempdir().unwrap();
     let server = FakeApi::default();
     let kit = KitMetrics::new(KoordletMetrics::new("n1").internal());
-    let ear =
-        |component| recorder(server.client(|seen| (201, seen.body.clone())), component, Flavour::Core, &kit);
-    let (strategies, first) = ear("koordlet-qosManager");
-    let (hooks, second) = ear("koordlet-runtimehook");
-    let records =
-        Records::with_events(Auditor::of_test(dir.path()), Recorders { strategies, hooks }, per_hour);
+    let client = server.client(|seen| (201, seen.body.clone()));
+    let (recorders, workers) = Recorders::new(&client, "n1", &kit);
+    let records = Records::with_events(Auditor::of_test(dir.path()), recorders, per_hour);
     records.follow(&[
         pod("web").qos("LS").kube_qos("Burstable").read(),
         pod("batch").qos("BE").kube_qos("BestEffort").read(),
@@ -39,8 +35,9 @@ async fn heard(per_hour: u32, acts: impl FnOnce(&Records)) -> (Vec<Seen>, Vec<St
     records.tell(start + Duration::from_secs(5));
     let Answer::Page { events, .. } = records.auditor().query(&Query::default(), start) else { panic!() };
     drop(records);
-    first.run(CancellationToken::new()).await;
-    second.run(CancellationToken::new()).await;
+    for worker in workers {
+        worker.run(CancellationToken::new()).await;
+    }
     (server.seen(), events.into_iter().map(|event| format!("{} {}", event.name, event.message)).collect())
 }
 
@@ -61,6 +58,7 @@ async fn a_change_to_a_pod_is_an_event_on_it() {
             assert_eq!(body["involvedObject"]["uid"], "web");
             assert_eq!(body["involvedObject"]["kind"], "Pod");
             assert_eq!(body["type"], "Normal");
+            assert_eq!((&body["source"]["host"], &body["reportingInstance"]), (&json!("n1"), &json!("n1")));
             (body["source"]["component"].clone(), body["reason"].clone(), body["message"].clone())
         })
         .collect();

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use koord_kit::client::ClientError;
-use koord_kit::events::{Flavour, recorder};
 use koord_kit::http::{Check, Health, Listen, serve};
 use koord_kit::metrics::{ClientMetrics, KitMetrics};
 use koord_linux::cgroup::{Cgroups, Driver, Version};
@@ -149,15 +148,10 @@ impl Base {
         let cgroups = Arc::new(Cgroups::new(&options.root, version, driver));
         let kit = KitMetrics::new(metrics.internal());
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let recorder = |component| {
-            let (recorder, events) = recorder(client.clone(), component, Flavour::Core, &kit);
-            tasks.spawn(events.run(stop.clone()));
-            recorder
-        };
-        let recorders = Recorders {
-            strategies: recorder("koordlet-qosManager"),
-            hooks: recorder("koordlet-runtimehook"),
-        };
+        let (recorders, workers) = Recorders::new(&client, &options.node_name, &kit);
+        for worker in workers {
+            tasks.spawn(worker.run(stop.clone()));
+        }
         let records = Records::with_events(auditor, recorders.clone(), options.qos.pod_events_per_hour);
         Ok(Base { client, kit, recorders, metrics, records, cgroups, tasks, stop, options })
     }

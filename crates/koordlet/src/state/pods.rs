@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::kubelet::{Kubelet, KubeletError};
 use super::{PodState, State};
+use crate::decide::hooks::oom_score;
 use crate::decide::snapshot::Pod;
 use crate::records::pod_reference;
 
@@ -139,7 +140,8 @@ impl PodBook {
 
     /// Takes note of annotations that cannot be read, unless that is known.
     fn judge(&mut self, pod: &Arc<PodState>) {
-        let faults: Vec<String> = faults(&pod.pod).map(ToString::to_string).collect();
+        let scores = oom_score::faults(&pod.pod);
+        let faults: Vec<String> = faults(&pod.pod).map(ToString::to_string).chain(scores).collect();
         if faults.is_empty() {
             self.faults.remove(pod.uid());
         } else if self.faults.get(pod.uid()) != Some(&faults) {
@@ -360,6 +362,7 @@ mod tests {
             pod
         };
         let (network, burst) = ("koordinator.sh/networkQOS", "koordinator.sh/cpuBurst");
+        let scores = "koordinator.sh/oom-score-adj-spec";
         for (what, texts, is_told) in [
             ("good", &[(network, r#"{"egressLimit":"1M"}"#)][..], false),
             ("broken", &[(network, "{")], true),
@@ -367,6 +370,7 @@ mod tests {
             ("another one too", &[(network, "{"), (burst, "{")], true),
             ("mended", &[], false),
             ("broken again", &[(network, "{")], true),
+            ("out of range, and well", &[(network, "{"), (scores, r#"{"a":1001,"b":5}"#)], true),
         ] {
             read(&mut book, &[with(texts, what)]).unwrap();
             let told = book.take_faulty();

@@ -31,7 +31,7 @@ fn quiet(rig: &Rig, layout: &Layout) -> Vec<Wish> {
         wishes.extend(group_identity::pod_wish(&rule, kernel, pod).unwrap());
         wishes.extend(cpuset::pod_wishes(pod, rig.sandbox(pod), Some(layout), false, false).unwrap());
     }
-    wishes.extend(apps.iter().filter_map(|app| cpuset::application_wish(app, layout).ok().flatten()));
+    wishes.extend(cpuset::application_wishes(apps, layout).0);
     let ratio = rig.node().cpu_normalization.and_then(Result::ok).map(|CpuNormalizationRatio(ratio)| ratio);
     let is_quota_unset = batch_resource::Rule::is_quota_unset_by(&slo.threshold);
     let rule = batch_resource::Rule { is_quota_unset, ratio };

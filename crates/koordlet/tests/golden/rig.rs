@@ -124,9 +124,10 @@ impl Rig {
         let pods = self.pods();
         let best_effort = pods.iter().filter(|pod| pod.id.kube_qos == KubeQos::BestEffort);
         let groups = best_effort.flat_map(|pod| {
-            let own = BestEffortGroup { place: pod.place(), level: Level::Pod };
+            let group = |place, level| BestEffortGroup { place, level, pod: Some(pod.id.uid.clone()) };
+            let own = group(pod.place(), Level::Pod);
             let below = self.below(pod).into_iter();
-            below.map(|place| BestEffortGroup { place, level: Level::Container }).chain([own])
+            below.map(|place| group(place, Level::Container)).chain([own]).collect::<Vec<_>>()
         });
         groups.collect()
     }

@@ -163,6 +163,23 @@ fn a_batch_moves_cpus_down_and_up_the_tree() {
     assert_eq!(world.get(Resource::CpusetCpus, &container), "2-5");
 }
 
+/// What is no limit grows first, in the words of v2.
+#[test]
+fn a_batch_lifts_quotas_of_v2_from_above() {
+    let mut world = World::new(Version::V2);
+    let pod = be().child("podx");
+    let container = pod.child("1");
+    let mut updates = Vec::new();
+    for (dir, quota) in [(&container, "200000"), (&pod, "200000"), (&be(), "-1")] {
+        world.put(Resource::CfsQuotaUs, dir, "100000 100000\n");
+        updates.push(Update::cgroup(Resource::CfsQuotaUs, dir, quota));
+    }
+    let outcomes = world.executor.apply(world.start, Caching::Trust, &updates);
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Written)), "{outcomes:?}");
+    // koordlet-enforce#18.232
+    assert_eq!(world.taken_log(), ["cpu.max max", "cpu.max 200000", "cpu.max 200000"]);
+}
+
 #[test]
 fn the_last_value_for_a_file_wins_and_devices_have_their_own_lines() {
     let mut world = World::new(Version::V1);

@@ -25,7 +25,7 @@ pub(super) fn turn(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>
     let mut report = Report::default();
     let mut kept: HashSet<Process> = HashSet::new();
     for pod in ground.pods {
-        for container in pod.with_init_containers() {
+        for container in pod.hooked_containers() {
             let score = oom_score::score(pod, &container.name);
             if score == Ok(None) {
                 continue;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use koord_api::annotation::Annotation as _;
 use koord_api::annotation::node_side::PodResctrl;
 use koord_linux::cgroup::ids;
+use koord_linux::error::Error;
 use koord_linux::resctrl::Resctrl;
 use koord_linux::resource::Resource;
 
@@ -22,14 +23,27 @@ use crate::metrics::Metric;
 use crate::records::Records;
 
 /// What is remembered: whom groups were made for, so that their end can be told.
-#[derive(Default)]
-pub(super) struct PodResctrls {
+pub(in crate::act) struct PodResctrls {
     cache_ids: Vec<u32>,
     /// Namespace and name of the pod, by its uid.
     owners: BTreeMap<String, (String, String)>,
+    remove: Remove,
+}
+
+/// Takes a group away: the kernel takes its files with it, a plain file system does not.
+pub(in crate::act) type Remove = fn(&Resctrl, &str) -> Result<(), Error>;
+
+impl Default for PodResctrls {
+    fn default() -> PodResctrls {
+        PodResctrls::new(Resctrl::remove)
+    }
 }
 
 impl PodResctrls {
+    pub(in crate::act) fn new(remove: Remove) -> PodResctrls {
+        PodResctrls { cache_ids: Vec::new(), owners: BTreeMap::new(), remove }
+    }
+
     pub(super) fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
         let Some(hardware) =
             ground.snapshot.hardware.as_deref().filter(|hardware| hardware.info.can_allocate())
@@ -101,7 +115,7 @@ impl PodResctrls {
         let uids: BTreeSet<&str> =
             ground.pods.iter().filter(|pod| pod.is_active()).map(|pod| &*pod.id.uid).collect();
         for name in leftovers(&groups, &uids) {
-            if let Err(error) = resctrl.remove(name) {
+            if let Err(error) = (self.remove)(resctrl, name) {
                 tracing::debug!(
                     error = &error as &dyn std::error::Error,
                     group = name,

@@ -5,6 +5,31 @@ use std::net::Ipv4Addr;
 
 use crate::decide::hooks::tc::{MAJOR, PRIVATE_MIN};
 
+/// The tree of classes with our number at the root of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tree {
+    /// Another scheduler, or none with our number.
+    None,
+    /// Packets without a class go to another one than with us.
+    Foreign,
+    LikeOurs,
+}
+
+impl Tree {
+    /// Lines such as `qdisc htb 1: root refcnt 2 r2q 10 default 0x2`.
+    pub(super) fn of(qdiscs: &str) -> Tree {
+        let Some(line) = qdiscs.lines().find(|line| line.contains("qdisc htb 1: root")) else {
+            return Tree::None;
+        };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Older programs leave the prefix out.
+        match after(&words, "default").map(|class| class.trim_start_matches("0x")) {
+            Some("2") => Tree::LikeOurs,
+            _ => Tree::Foreign,
+        }
+    }
+}
+
 /// The classes and filters of a device.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Present {

@@ -10,7 +10,7 @@ use koord_linux::root::Root;
 
 use super::Desired;
 use super::errand::Order;
-use super::present::{Filter, Present};
+use super::present::{Filter, Present, Tree};
 use crate::decide::hooks::tc::{Class, MAJOR, Match, NodeClass, PodPlan, PrivateClass};
 use crate::programs::{Fault, Programs};
 
@@ -40,26 +40,29 @@ impl Shaper {
     pub(super) fn carry_out(&self, order: &Order) -> Vec<Fault> {
         match order {
             Order::Shape { desired, hz } => match self.settle_on(&desired.device) {
-                Ok(()) => self.make(desired, *hz),
+                Ok(is_ours) => self.make(desired, *hz, is_ours),
                 Err(fault) => vec![fault],
             },
             Order::Remove => self.remove().err().into_iter().collect(),
         }
     }
 
-    /// Leaves another device, and notes this one before anything is made on it.
-    fn settle_on(&self, device: &str) -> Result<(), Fault> {
-        if fs::read_to_string(&self.mark).is_ok_and(|known| known != device) {
+    /// Leaves another device, and notes this one before anything is made on it. Says whether it was noted before.
+    fn settle_on(&self, device: &str) -> Result<bool, Fault> {
+        let known = fs::read_to_string(&self.mark).ok();
+        let is_ours = known.as_deref() == Some(device);
+        if known.is_some() && !is_ours {
             self.remove()?;
         }
         note(&self.mark, device)
-            .map_err(|error| Fault::Refused(self.mark.display().to_string(), error.to_string()))
+            .map_err(|error| Fault::Refused(self.mark.display().to_string(), error.to_string()))?;
+        Ok(is_ours)
     }
 
     /// Makes what is not there, and takes away what should not be. Every step may be repeated. One pod's fault does not
     /// stop the others; a program that hangs does.
-    fn make(&self, desired: &Desired, hz: i64) -> Vec<Fault> {
-        let present = match self.make_shared(desired, hz) {
+    fn make(&self, desired: &Desired, hz: i64, is_ours: bool) -> Vec<Fault> {
+        let present = match self.make_shared(desired, hz, is_ours) {
             Ok(present) => present,
             Err(fault) => return vec![fault],
         };
@@ -87,10 +90,15 @@ impl Shaper {
     }
 
     /// What all pods share, and what the kernel has besides.
-    fn make_shared(&self, desired: &Desired, hz: i64) -> Result<Present, Fault> {
+    fn make_shared(&self, desired: &Desired, hz: i64, is_ours: bool) -> Result<Present, Fault> {
         let device = desired.device.as_str();
         let qdiscs = self.run(&["tc", "qdisc", "show", "dev", device])?;
-        if !qdiscs.contains("qdisc htb 1: root") {
+        let tree = Tree::of(&qdiscs);
+        if tree == Tree::Foreign || (tree == Tree::LikeOurs && !is_ours) {
+            // Its classes are somebody else's, and it cannot be changed into ours.
+            self.run(&["tc", "qdisc", "del", "dev", device, "root"])?;
+        }
+        if tree != Tree::LikeOurs || !is_ours {
             self.run(&[
                 "tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb", "default", "2",
             ])?;
@@ -248,12 +256,12 @@ impl Shaper {
     }
 }
 
-fn mark(root: &Root) -> PathBuf {
+pub(super) fn mark(root: &Root) -> PathBuf {
     root.state.join("shaped-device")
 }
 
 /// Writes the name of the device down, where it is not yet.
-fn note(mark: &Path, device: &str) -> std::io::Result<()> {
+pub(super) fn note(mark: &Path, device: &str) -> std::io::Result<()> {
     if fs::read_to_string(mark).is_ok_and(|known| known == device) {
         return Ok(());
     }

@@ -12,6 +12,8 @@ use crate::decide::hooks::tc::{Match, PrivateClass};
 struct Notes {
     lines: Arc<Mutex<Vec<String>>>,
     has_all: bool,
+    /// The scheduler at the root of one that has all.
+    tree: &'static str,
     /// Lines with this are refused.
     refused: &'static str,
     /// Lines with this hang.
@@ -44,7 +46,7 @@ impl Programs for Notes {
         }
         let answer = match line.as_str() {
             _ if !self.has_all => "",
-            "tc qdisc show dev eth0" => "qdisc htb 1: root refcnt 2 r2q 10 default 0x2",
+            "tc qdisc show dev eth0" => self.tree,
             "tc class show dev eth0" => CLASSES,
             "tc filter show dev eth0" => FILTERS,
             "ipset list ls_class" => "Name: ls_class\nMembers:\n10.0.0.9\n",
@@ -76,13 +78,46 @@ fn shape() -> Order {
 /// The lines that were run, and how many faults were told.
 fn run(notes: Notes) -> (Vec<String>, usize) {
     let dir = tempfile::tempdir().unwrap();
-    let shaper = Shaper::new(&Root::host(dir.path()), Box::new(notes.clone()));
+    let root = Root::host(dir.path());
+    if notes.has_all {
+        shaper::note(&shaper::mark(&root), "eth0").unwrap();
+    }
+    let shaper = Shaper::new(&root, Box::new(notes.clone()));
     let faults = shaper.carry_out(&shape()).len();
     (std::mem::take(&mut *notes.lines.lock().unwrap()), faults)
 }
 
 fn with_all() -> Notes {
-    Notes { has_all: true, ..Notes::default() }
+    Notes { has_all: true, tree: OURS, ..Notes::default() }
+}
+
+const OURS: &str = "qdisc htb 1: root refcnt 2 r2q 10 default 0x2 direct_packets_stat 0";
+
+/// A tree of somebody else goes as a whole: his classes are not taken for strays among ours. koordlet-enforce 15.9
+#[test]
+fn only_our_own_tree_is_kept() {
+    let foreign = "qdisc htb 1: root refcnt 2 r2q 10 default 0x30 direct_packets_stat 0";
+    let (removal, root) =
+        ("tc qdisc del dev eth0 root", "tc qdisc replace dev eth0 root handle 1: htb default 2");
+    for (name, tree, is_noted, want) in [
+        ("ours", OURS, true, &[][..]),
+        ("ours, as older programs show it", "qdisc htb 1: root refcnt 2 r2q 10 default 2", true, &[]),
+        ("foreign", foreign, true, &[removal, root]),
+        ("like ours, and never noted", OURS, false, &[removal, root]),
+        ("another kind", "qdisc mq 0: root", true, &[root]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::host(dir.path());
+        if is_noted {
+            shaper::note(&shaper::mark(&root), "eth0").unwrap();
+        }
+        let notes = Notes { tree, ..with_all() };
+        Shaper::new(&root, Box::new(notes.clone())).carry_out(&shape());
+        let lines = std::mem::take(&mut *notes.lines.lock().unwrap());
+        let changes: Vec<&String> =
+            lines.iter().filter(|line| line.contains("qdisc") && !line.contains("show")).collect();
+        assert_eq!(changes, want, "{name}");
+    }
 }
 
 #[test]

@@ -145,6 +145,28 @@ fn groups_share_cookies_and_nobody_else_does() {
     assert_eq!(world.get("kubepods/besteffort/cpu.idle"), "0");
 }
 
+/// A pod without cookies is left alone, in the log as well, though best-effort pods have the group that it would be in.
+#[test]
+fn a_pod_that_wants_no_cookie_is_cleared_once() {
+    let alone = pod("a").qos("LS").kube_qos("Burstable").label("koordinator.sh/core-sched-policy", "none");
+    let pods = vec![alone.container("main", &[], &[]).running().read(), best_effort("z")];
+    let table = Table::with(&PIDS);
+    table.set(12, 7).unwrap();
+    let mut world = world(pods).with_cookies(&table);
+    for _ in 0..25 {
+        world.second();
+    }
+    assert_eq!(table.get(&[11, 12]), [0, 0]);
+    let cleared = world.records("runtime-hooks");
+    let cleared: Vec<&str> = cleared
+        .iter()
+        .map(|(_, message)| &**message)
+        .filter(|message| message.starts_with("clear"))
+        .collect();
+    let want = "clear cookie for 1 processes; QoS LS, enable true, coreExpeller false, schedIdle 0";
+    assert_eq!(cleared, [want]);
+}
+
 /// What an earlier run gave out is kept, so that no pod loses its core for a moment.
 #[test]
 fn another_run_takes_cookies_over() {

@@ -92,6 +92,43 @@ async fn classes_whose_groups_go_get_them_back() {
     assert!(line(&world).starts_with("L3:0=f;1=f"), "{}", line(&world));
 }
 
+/// Once, however often it is tried. Spec: koordlet-enforce 13.5.
+#[test]
+fn a_group_whose_threads_cannot_be_read_is_told() {
+    let slo = json!({ "resourceQOSStrategy": { "beClass": { "resctrlQOS": { "enable": true } } } });
+    let gates = "Resctrl=false,RdtResctrl=true,GroupIdentity=false,CPUSetAllocator=false";
+    let mut world = divisible(gates, slo, vec![best_effort("batch")]);
+    for group in ["LSR", "LS"] {
+        world.put_host(&format!("sys/fs/resctrl/{group}/tasks"), "");
+    }
+    let turns =
+        |world: &mut World| warnings("threads of a resctrl group", || (0..3).for_each(|_| world.second()));
+    assert_eq!(turns(&mut world), 1);
+    assert_eq!(turns(&mut world), 0);
+    world.put_host("sys/fs/resctrl/BE/tasks", "");
+    assert_eq!(turns(&mut world), 0);
+    fs::remove_file(world.host("sys/fs/resctrl/BE/tasks")).unwrap();
+    assert_eq!(turns(&mut world), 1, "again");
+}
+
+/// Caches that could not be told in the first second are told later.
+#[test]
+fn lines_are_written_once_the_root_can_be_read() {
+    let slo = json!({ "resourceQOSStrategy": { "beClass": { "resctrlQOS": { "enable": true } } } });
+    let gates = "Resctrl=false,RdtResctrl=true,GroupIdentity=false,CPUSetAllocator=false";
+    let mut world = divisible(gates, slo, vec![best_effort("batch")]);
+    for group in ["LSR", "LS", "BE"] {
+        world.put_host(&format!("sys/fs/resctrl/{group}/schemata"), WHOLE);
+    }
+    let line = |world: &World| fs::read_to_string(world.host("sys/fs/resctrl/BE/schemata")).unwrap();
+    fs::remove_file(world.host("sys/fs/resctrl/schemata")).unwrap();
+    world.second();
+    assert_eq!(line(&world), WHOLE);
+    world.put_host("sys/fs/resctrl/schemata", WHOLE);
+    world.second();
+    assert!(line(&world).starts_with("L3:0=f;1=f"), "{}", line(&world));
+}
+
 #[test]
 fn pods_have_their_own_shares() {
     let pods = vec![best_effort("batch"), with_annotation("cache", CACHE), with_annotation("web", BANDWIDTH)];
@@ -122,4 +159,61 @@ fn pods_have_their_own_shares() {
     world.pods.clear();
     world.turn_with_pods();
     assert!(world.host("sys/fs/resctrl/koordlet-web").is_dir());
+}
+
+/// Takes files away with a group, as the kernel does.
+fn remove_whole(
+    resctrl: &koord_linux::resctrl::Resctrl,
+    group: &str,
+) -> Result<(), koord_linux::error::Error> {
+    fs::remove_dir_all(resctrl.schemata_path(group).parent().unwrap()).unwrap();
+    Ok(())
+}
+
+/// A group is told of when it is made and when it goes, by events on its pod and by records. Spec: koordlet-enforce 15.10.
+#[tokio::test]
+async fn groups_of_pods_come_and_go() {
+    let mut world =
+        divisible("Resctrl=true,RdtResctrl=false", json!({}), vec![with_annotation("web", BANDWIDTH)]);
+    let server = FakeApi::default();
+    let kit = KitMetrics::new(world.act.setting().metrics.internal());
+    let client = server.client(|seen| (201, seen.body.clone()));
+    let (recorders, workers) = Recorders::new(&client, "n1", &kit);
+    world.act.setting.recorders = Some(recorders);
+    let resctrl = reconcile::PodResctrls::new(remove_whole);
+    let entry = world.act.entries.iter_mut().find(|entry| entry.name == "runtime-hooks").unwrap();
+    entry.strategy = Box::new(reconcile::Reconciler::with_resctrl(resctrl));
+    world.turn_with_pods();
+    world.put_host("sys/fs/resctrl/koordlet-web/schemata", WHOLE);
+    world.turn_with_pods();
+    let group = world.host("sys/fs/resctrl/koordlet-web");
+    world.pods.clear();
+    world.turn_with_pods();
+    assert!(group.is_dir(), "too young");
+    let old = std::time::SystemTime::now() - Duration::from_secs(11);
+    fs::File::open(&group).unwrap().set_modified(old).unwrap();
+    world.turn_with_pods();
+    assert!(!group.exists(), "its pod has gone");
+    world.turn_with_pods();
+    let told = world.records("runtime-hooks");
+    let groups: Vec<&str> =
+        told.iter().map(|(_, told)| told.as_str()).filter(|told| told.contains("resctrl group")).collect();
+    let want = [
+        "create resctrl group koordlet-web; annotation node.koordinator.sh/resctrl",
+        "remove resctrl group koordlet-web; the pod has ended",
+    ];
+    assert_eq!(groups, want);
+    world.act.setting.recorders = None;
+    for worker in workers {
+        worker.run(tokio_util::sync::CancellationToken::new()).await;
+    }
+    let events: Vec<Value> = server.seen().into_iter().map(|seen| seen.body).collect();
+    let words: Vec<(&Value, &Value, &Value)> = events
+        .iter()
+        .map(|event| (&event["reason"], &event["message"], &event["involvedObject"]["name"]))
+        .collect();
+    let (reason, web) = (json!("Pod Level Resctrl"), json!("web"));
+    let (made, gone) = (json!("Create Resctrl Group"), json!("Remove Resctrl Group"));
+    assert_eq!(words, [(&reason, &made, &web), (&reason, &gone, &web)]);
+    assert!(events.iter().all(|event| event["type"] == "Normal"), "{events:?}");
 }

@@ -47,3 +47,29 @@ async fn terway_files() {
     assert_eq!(world.records("netqos reconcile").pop().unwrap().1, removed, "once");
     assert!(!dir.join("pod.json").exists() && !dir.join("global_bps_config").exists());
 }
+
+/// With a configuration that cannot be used nothing is switched on, and what was is kept. Spec: koordlet-enforce 15.8.
+#[test]
+fn a_bad_configuration_changes_nothing() {
+    let slo = |total: &str, request: &str| {
+        let ls = json!({ "networkQOS": { "enable": true, "ingressRequest": request } });
+        json!({ "resourceQOSStrategy": { "policies": { "netQOSPolicy": "terway-qos" }, "lsClass": ls },
+            "systemStrategy": { "totalNetworkBandwidth": total } })
+    };
+    let web = pod("web").qos("LS").kube_qos("Burstable").read();
+    let line = "-feature-gates=TerwayQoS=true";
+    let mut world = World::new(Version::V1, line, slo("800M", "900M"), vec![web]);
+    let dir = world.dir.path().join("var/run/terway");
+    let held = |file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default();
+    world.second();
+    assert_eq!((held("global_bps_config"), held("pod.json")), (String::new(), String::new()));
+    world.order(slo("800M", "80M"));
+    world.second();
+    let good = held("global_bps_config");
+    assert!(good.contains("offline_l1_rx_bps_min 10000000\n"), "{good}");
+    world.order(slo("800M", "900M"));
+    world.pods.push(pod("more").qos("LS").kube_qos("Burstable").read());
+    world.turn_with_pods();
+    assert_eq!(held("global_bps_config"), good);
+    assert!(held("pod.json").contains("more"), "pods come and go meanwhile");
+}

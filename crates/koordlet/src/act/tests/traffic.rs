@@ -20,7 +20,7 @@ holds() { [ -e "$1" ] && case "$line" in *"$(cat "$1")"*) true ;; *) false ;; es
 holds refused && exit 1
 holds hangs && exec cat gate
 case "$line" in
-  "tc qdisc show"*) if [ -e made-qdisc ]; then echo "qdisc htb 1: root"; fi ;;
+  "tc qdisc show"*) if [ -e made-qdisc ]; then echo "qdisc htb 1: root refcnt 2 r2q 10 default 0x2"; fi ;;
   "tc qdisc replace"*) : > made-qdisc ;;
   "tc qdisc del"*) rm made-qdisc ;;
   "ipset create"*) : > "made-$3" ;;

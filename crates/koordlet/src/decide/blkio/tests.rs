@@ -106,6 +106,27 @@ fn groups() {
     }
 }
 
+/// A volume of a claim is mounted under the name of what is bound to the claim.
+#[test]
+fn volumes_of_claims() {
+    let text = r#"{"blocks":[{"name":"data","type":"podvolume","ioCfg":{"writeBPS":1048576}}]}"#;
+    let pods = [pod("p").qos("LS").claim_volume("data", "web-data").annotated(PodBlkioQos::KEY, text).read()];
+    let written = |namespace: &str, mounted: &str| {
+        let mounts = [("pvc-1", "/dev/vdb1"), ("data", "/dev/vda")].map(|(folder, device)| {
+            let point = format!("/var/lib/kubelet/pods/p/volumes/kubernetes.io~csi/{folder}/mount");
+            (point, device.to_string())
+        });
+        let claims = [((namespace.to_string(), "web-data".to_string()), mounted.to_string())].into();
+        let disks = Disks { claims, mounts: mounts.into(), ..disks() };
+        let groups = [(pods[0].place(), files(&[]))].into();
+        texts(&plan(&defaults::qos(), &pods, &disks, &Files { groups, ..Files::default() }))
+    };
+    let want = ["blkio.throttle.write_bps_device 253:16 1048576", "blkio.cost.weight 253:16 100"];
+    assert_eq!(written("default", "pvc-1"), want);
+    assert_eq!(written("default", "pvc-2"), [""; 0], "nothing of it is mounted");
+    assert_eq!(written("elsewhere", "pvc-1"), [""; 0], "a claim of another namespace");
+}
+
 /// v2 without cost control has limits and no weights; v1 has all files or none.
 #[test]
 fn kernels_without_weights() {

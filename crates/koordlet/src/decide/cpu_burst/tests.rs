@@ -163,6 +163,8 @@ fn quotas() {
         ),
         ("koordlet-enforce#18.32", throttled(case(550_000, 550_000)), &[("pod", 600_000), ("c0", 600_000)]),
         ("koordlet-enforce#18.33", on(Cooling, throttled(case(600_000, 600_000))), &[]),
+        // Below the ceiling, so that the node's state decides.
+        ("koordlet-enforce#18.33", on(Cooling, throttled(case(400_000, 400_000))), &[]),
         ("unknown", on(Unknown, throttled(case(400_000, 400_000))), &[]),
         (
             "koordlet-enforce#18.34",

@@ -67,10 +67,12 @@ fn wanted(suppress_milli: i64) -> usize {
 }
 
 /// CPUs pinned by LSR pods, and all others but those of LSE pods. A CPU that two pods claim is the later one's.
+///
+/// Differs: pods that have ended claim none.
 fn pools(layout: &Layout, pods: &[Pod]) -> (CpuSet, CpuSet) {
     let mut lse = CpuSet::new();
     let mut lsr = CpuSet::new();
-    for pod in pods {
+    for pod in pods.iter().filter(|pod| pod.is_active()) {
         let pinned = pod.pinned_cpus();
         lse = &lse - &pinned;
         lsr = &lsr - &pinned;

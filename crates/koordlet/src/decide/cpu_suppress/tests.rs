@@ -182,10 +182,12 @@ fn sixteen(pods: &[PodSketch], suppress_milli: f64) -> World {
         ..CpuUsage::default()
     };
     let id = PodId { uid: Arc::from("be"), kube_qos: KubeQos::BestEffort };
-    world.groups = vec![
-        BestEffortGroup { place: Place::Pod(id.clone()), level: Level::Pod },
-        BestEffortGroup { place: Place::Container(id, Arc::from("containerd://c")), level: Level::Container },
-    ];
+    world.groups = [
+        (Place::Pod(id.clone()), Level::Pod),
+        (Place::Container(id.clone(), Arc::from("containerd://c")), Level::Container),
+    ]
+    .map(|(place, level)| BestEffortGroup { place, level, pod: Some(id.uid.clone()) })
+    .into();
     world.old_cpus = "0-5".parse().unwrap();
     world
 }
@@ -242,6 +244,47 @@ fn choices() {
     ] {
         let plan = plan(&world.sample(), switches(&world), Memory::default());
         assert_eq!(wanted_cpus(&plan), want, "{key} {:?}", plan.verdict);
+    }
+}
+
+/// CPUs of a pod that has ended are anybody's, while kubelet still lists it.
+#[test]
+fn pods_that_have_ended_keep_no_cpus() {
+    for (phase, full, chosen) in [("Running", "4-15", "4,8-9"), ("Succeeded", "0-15", "0-1,8")] {
+        let lse = pod("lse").qos("LSE").pinned("0-3").phase(phase);
+        let world = sixteen(&[lse], 3000.0);
+        assert_eq!(full_cpus(&world.layout, &world.pods).to_string(), full, "{phase}");
+        let Ok(choice) = cpuset::choose(&world.sample(), 3000) else { panic!("{phase}") };
+        assert_eq!(choice.cpus.to_string(), chosen, "{phase}");
+        let lsr = pod("lsr").qos("LSR").pinned("0-3").phase(phase);
+        let world = sixteen(&[lsr], 6000.0);
+        let Ok(choice) = cpuset::choose(&world.sample(), 6000) else { panic!("{phase}") };
+        assert_eq!(choice.shared_with_lsr > 0, phase == "Running", "{phase}");
+    }
+}
+
+/// Whoever reads the log learns when there are no CPUs left, why, and when there are some again.
+#[test]
+fn having_no_cpu_is_told() {
+    let verdict = |lse: &str, is_known: bool| {
+        let mut world = sixteen(&[pod("lse").qos("LSE").pinned(lse)], 0.0);
+        world.layout.topology = cpus(4, |c| c, |_| 0);
+        let sample = Sample { layout: world.sample().layout.filter(|_| is_known), ..world.sample() };
+        plan(&sample, switches(&world), Memory::default()).verdict
+    };
+    let (none, some, unknown) = (verdict("0-3", true), verdict("0-1", true), verdict("0-1", false));
+    assert_eq!(none.fault(), Some(cpuset::NoChoice::NoCpu), "koordlet-enforce#18.117");
+    assert_eq!(unknown.fault(), Some(cpuset::NoChoice::NoTopology));
+    assert_eq!(some.fault(), None);
+    for (last, verdict, is_news) in [
+        (None, &none, true),
+        (Some(&some), &none, true),
+        (Some(&none), &none, false),
+        (Some(&unknown), &none, true),
+        (Some(&none), &some, true),
+        (Some(&some), &some, false),
+    ] {
+        assert_eq!(verdict.is_news(last), is_news, "{last:?}, then {verdict:?}");
     }
 }
 

@@ -125,6 +125,9 @@ pub fn wishes(pods: &[Pod], rule: &Rule) -> Batch {
         let whole = together(&asked);
         let of_pod = whole.limits(rule);
         write(&mut of_pods, pod.place(), of_pod, whole.why(rule));
+        if pod.is_kata {
+            continue;
+        }
         for container in &pod.containers {
             let asked = asked.iter().find(|asked| asked.container == container.name);
             if let (Some(asked), Some(place)) = (asked, container.place(pod)) {

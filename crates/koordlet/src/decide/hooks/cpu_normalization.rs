@@ -69,15 +69,30 @@ pub fn pod_quota(pod: &Pod) -> i64 {
     quota(sum)
 }
 
-/// Quotas of all pods under a ratio, pods above their containers.
-pub fn wishes(pods: &[Pod], ratio: Option<Ratio>) -> Batch {
+/// Whose quotas are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    All,
+    /// Those that CPU burst does not move: of init containers, and of whole pods that are pinned where it leaves them out.
+    BesideBurst {
+        is_pinned_left_out: bool,
+    },
+}
+
+/// Quotas of pods under a ratio, pods above their containers.
+pub fn wishes(pods: &[Pod], ratio: Option<Ratio>, whose: Whose) -> Batch {
     let (mut of_pods, mut of_containers) = (Vec::new(), Vec::new());
     for pod in pods.iter().filter(|pod| pod.is_active() && applies(pod)) {
+        let is_whole = match whose {
+            Whose::All => true,
+            Whose::BesideBurst { is_pinned_left_out } => is_pinned_left_out && pod.is_pinned(),
+        };
         let whole = pod_quota(pod);
-        if whole > 0 {
+        if is_whole && whole > 0 {
             of_pods.push(scaled(pod.place(), whole, ratio));
         }
-        for container in pod.with_init_containers() {
+        let containers = pod.containers.iter().filter(|_| is_whole);
+        for container in containers.chain(pod.running_init_containers()).filter(|_| !pod.is_kata) {
             let own = container_quota(container);
             if let Some(place) = container.place(pod).filter(|_| own > 0) {
                 of_containers.push(scaled(place, own, ratio));
@@ -144,7 +159,7 @@ mod tests {
         let mut memory = Memory::default();
         let mut written = |node: &Node| -> Vec<String> {
             let News::Changed(ratio) = memory.take(node).unwrap() else { panic!("no change") };
-            wishes(&pods, ratio).wishes().map(|wish| wish.value.to_string()).collect()
+            wishes(&pods, ratio, Whose::All).wishes().map(|wish| wish.value.to_string()).collect()
         };
         for (ratio, want) in [
             ("1.2", ["250000", "166667", "83334"]),
@@ -167,7 +182,7 @@ mod tests {
             (None, "update cpu.cfs_quota_us to 200000; limits give 200000, no CPU ratio"),
         ] {
             let told: Vec<String> =
-                wishes(&pods, ratio).wishes().map(|wish| wish.audit_message(None)).collect();
+                wishes(&pods, ratio, Whose::All).wishes().map(|wish| wish.audit_message(None)).collect();
             assert_eq!(told, [want]);
         }
     }

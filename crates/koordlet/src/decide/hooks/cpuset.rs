@@ -138,8 +138,20 @@ fn cpus_wish(place: Place, cpus: &str, because: Because) -> Option<Wish> {
     (!cpus.is_empty()).then_some(wish)
 }
 
+/// The CPUs of host applications, and what is wrong with the others.
+pub fn application_wishes(applications: &[HostApplicationSpec], rules: &Layout) -> (Vec<Wish>, Vec<String>) {
+    let (mut wishes, mut refused) = (Vec::new(), Vec::new());
+    for application in applications {
+        match application_wish(application, rules) {
+            Ok(wish) => wishes.extend(wish),
+            Err(error) => refused.push(error),
+        }
+    }
+    (wishes, refused)
+}
+
 /// The CPUs of a host application: only LS ones share the pools.
-pub fn application_wish(application: &HostApplicationSpec, rules: &Layout) -> Result<Option<Wish>, String> {
+fn application_wish(application: &HostApplicationSpec, rules: &Layout) -> Result<Option<Wish>, String> {
     match Qos::parse(&application.qos) {
         Some(Qos::Ls) => {
             let place = Place::of_application(application);
@@ -270,9 +282,9 @@ mod tests {
     fn applications() {
         let application =
             |qos: &str| HostApplicationSpec { name: "x".into(), qos: qos.into(), ..Default::default() };
-        let wish = application_wish(&application("LS"), &rules(false)).unwrap().unwrap();
-        assert_eq!(wish.value.to_string(), "0-3,8-11");
-        let error = application_wish(&application("BE"), &rules(false)).unwrap_err();
-        assert_eq!(error, "only LS is supported for host application x");
+        let (wishes, refused) = application_wishes(&[application("LS"), application("BE")], &rules(false));
+        let cpus: Vec<String> = wishes.iter().map(|wish| wish.value.to_string()).collect();
+        assert_eq!(cpus, ["0-3,8-11"]);
+        assert_eq!(refused, ["only LS is supported for host application x"]);
     }
 }

@@ -116,7 +116,13 @@ mod tests {
             ("LD_PRELOAD", "/usr/local/vgpu/libvgpu.so"),
         ]
         .map(|(name, value)| (name, value.to_string()));
-        assert_eq!((got.env.as_slice(), got.mounts.len()), (want.as_slice(), 2), "koordlet-enforce#18.217");
+        let same = |path: &str| (path.to_string(), path.to_string());
+        let mounts = [same("/usr/local/vgpu/libvgpu.so"), same("/tmp/vgpulock")];
+        assert_eq!(
+            (got.env.as_slice(), got.mounts.as_slice()),
+            (want.as_slice(), &mounts[..]),
+            "koordlet-enforce#18.217"
+        );
         let full = inject(&part("100"), "main", &hami(false)).unwrap().unwrap();
         assert_eq!((full.env.len(), full.mounts.len()), (1, 0), "koordlet-enforce#18.217");
         let watched = inject(&part("50"), "main", &hami(true)).unwrap().unwrap();

@@ -246,6 +246,7 @@ mod tests {
             ("koordlet-enforce#18.83", all, annotated("LS", r#"{"groupIdentity":-1}"#), Ok(0)),
             ("koordlet-enforce#18.84", all, annotated("LS", r#"{"enable":true,"groupIdentity":-1}"#), Ok(-1)),
             ("koordlet-enforce#18.85", all, annotated("BE", r#"{"enable":true,"groupIdentity":-1}"#), Ok(-1)),
+            ("koordlet-enforce#18.85", all, annotated("BE", r#"{"enable":true,"groupIdentity":1}"#), Ok(-1)),
             (
                 "koordlet-enforce#18.86",
                 all,

@@ -17,12 +17,29 @@ pub fn score(pod: &Pod, container: &str) -> Result<Option<i64>, String> {
         Err(error) => (None, Some(error.reason())),
     };
     match (oom_score_adj(by_pod, own.as_ref(), container), fault) {
-        (Some(score), _) if !(-1000..=1000).contains(&score) => {
-            Err(format!("oom score adj {score} of container {container} is not in [-1000, 1000]"))
-        }
+        (Some(score), _) if !is_legal(score) => Err(refusal(container, score)),
         (None, Some(fault)) => Err(fault),
         (score, _) => Ok(score),
     }
+}
+
+/// What is wrong with single scores of an annotation that can be read otherwise.
+pub fn faults(pod: &Pod) -> Vec<String> {
+    let Ok(Some(OomScoreAdjSpec(scores))) = &pod.oom_score_spec else { return Vec::new() };
+    let wrong = scores.iter().filter(|(_, score)| !is_legal(**score));
+    wrong
+        .map(|(container, score)| {
+            format!("annotation {}: {}", OomScoreAdjSpec::KEY, refusal(container, *score))
+        })
+        .collect()
+}
+
+fn is_legal(score: i64) -> bool {
+    (-1000..=1000).contains(&score)
+}
+
+fn refusal(container: &str, score: i64) -> String {
+    format!("oom score adj {score} of container {container} is not in [-1000, 1000]")
 }
 
 /// What the score of a process follows from.
@@ -66,6 +83,14 @@ mod tests {
         assert!(of("{", "300", "main").is_err(), "the default is not asked");
         assert!(of(r#"{"main":1001}"#, "", "main").is_err());
         assert!(of("", "x", "main").is_err());
+        let spec = r#"{"high":1001,"main":-500,"low":-1001}"#;
+        let pod_with = |text: &str| pod("p").annotated(OomScoreAdjSpec::KEY, text).read();
+        let want = ["high", "low"].map(|container| {
+            let score = if container == "high" { 1001 } else { -1001 };
+            format!("annotation {}: {}", OomScoreAdjSpec::KEY, refusal(container, score))
+        });
+        assert_eq!(faults(&pod_with(spec)), want);
+        assert_eq!((faults(&pod_with(main)), faults(&pod_with("{"))), (Vec::new(), Vec::new()));
         assert_eq!(of(main, "x", "main"), Ok(Some(-500)));
         let pod = pod("p").annotated(OomScoreAdjSpec::KEY, main).annotated(OomScoreAdj::KEY, "300").read();
         for (container, key) in [("main", OomScoreAdjSpec::KEY), ("other", OomScoreAdj::KEY)] {

@@ -66,6 +66,20 @@ fn throttling() {
     }
 }
 
+/// One that has ended has no group any more. Spec: koordlet-enforce 19.19.
+#[test]
+fn init_containers_have_their_own_values() {
+    let amounts = [("memory", "1Gi")];
+    let setup = sized("a", "1Gi", "2Gi").initializing("setup", &amounts, &amounts);
+    let pods = [setup.read()];
+    let plan = protected(50, 0, &pods);
+    let place = pods[0].init_containers[0].place(&pods[0]).unwrap();
+    assert_eq!(value(&plan, &place, File::MemoryMin), Some(GIB / 2));
+    assert_eq!(value(&plan, &container_place(&pods[0]), File::MemoryMin), Some(GIB / 2));
+    let ended = Pod { init_containers: Vec::new(), ..pods[0].clone() };
+    assert_eq!(values(&protected(50, 0, &[ended]), &place), []);
+}
+
 fn protected(min: i64, low: i64, pods: &[Pod]) -> Plan {
     let memory =
         MemoryQos { min_limit_percent: Some(min), low_limit_percent: Some(low), ..MemoryQos::default() };
@@ -108,6 +122,28 @@ fn protection_of_classes() {
     assert_eq!(value(&plan, &left, File::MemoryLow), Some(0), "koordlet-enforce#18.172");
 }
 
+/// Who is killed first, and whether whole: groups of Kubernetes classes follow LSR, LS and BE.
+#[test]
+fn classes_say_who_is_killed_first() {
+    let mut strategy = strategy(&defaults::memory_none());
+    let classes = [&mut strategy.lsr_class, &mut strategy.ls_class, &mut strategy.be_class];
+    for (class, priority) in classes.into_iter().flatten().zip([12, 6, 1]) {
+        let memory = class.memory_qos.as_mut().unwrap();
+        (memory.priority_enable, memory.priority, memory.oom_kill_group) =
+            (Some(1), Some(priority), Some(i64::from(priority == 1)));
+    }
+    let plan = plan(&strategy, &node(&[], &[]).read(), &[], 4096);
+    for (class, priority, group) in
+        [(KubeQos::Guaranteed, 12, 0), (KubeQos::Burstable, 6, 0), (KubeQos::BestEffort, 1, 1)]
+    {
+        let of = |file| value(&plan, &Place::Kube(class), file);
+        let held = [File::MemoryUsePriorityOom, File::MemoryPriority, File::MemoryOomGroup].map(of);
+        assert_eq!(held, [Some(1), Some(priority), Some(group)], "{class:?}");
+        assert_eq!(of(File::MemoryWmarkRatio), None, "{class:?}");
+        assert_eq!(of(File::MemoryHigh), None, "{class:?}");
+    }
+}
+
 #[test]
 fn annotations() {
     let with = |qos: &str, text: &str| {
@@ -117,7 +153,14 @@ fn annotations() {
     let odd = with("LS", r#"{"policy":"xx","wmarkRatio":80}"#);
     let want = MemoryQos { wmark_ratio: Some(80), ..defaults::memory_none() };
     assert_eq!(odd, want, "koordlet-enforce#18.173");
-    let auto = with("SYSTEM", r#"{"policy":"auto"}"#);
+    let services = MemoryQos {
+        wmark_ratio: Some(95),
+        wmark_scale_permill: Some(20),
+        wmark_min_adj: Some(-25),
+        ..defaults::memory_none()
+    };
+    let system = sized("a", "1Gi", "").qos("SYSTEM").annotated(PodMemoryQos::KEY, r#"{"policy":"auto"}"#);
+    let auto = config(&strategy(&services), &system.read());
     let got = (auto.wmark_ratio, auto.wmark_scale_permill, auto.wmark_min_adj);
     assert_eq!(got, (Some(0), Some(50), Some(0)), "koordlet-enforce#18.174");
     assert_eq!(with("LS", "{"), defaults::memory_none(), "unreadable ones do not count");

@@ -38,13 +38,7 @@ fn bandwidths() {
     assert_eq!(of(Vendor::Amd, &percents), [1, 24, 52, 152, 2048], "koordlet-enforce#18.74");
     assert_eq!(of(Vendor::Amd, &[10, 99]), [16, 158], "koordlet-enforce#18.182");
     let refused = [0, 101].map(|percent| bandwidth(Vendor::Intel, percent).is_err());
-    assert_eq!(refused, [true, true], "koordlet-enforce#18.181");
-}
-
-#[test]
-fn support() {
-    assert!(is_supported("vendor_id : x\nflags\t\t: fpu cat_l3 cdp_l3 mba\n"));
-    assert!(!is_supported("flags : fpu cat_l3 mbax\nbugs : mba\n"));
+    assert_eq!(refused, [true, true]);
 }
 
 fn platform(vendor: Vendor, cbm: u32, ids: &[u32]) -> Platform {
@@ -74,13 +68,16 @@ fn lines_of_classes() {
     be(&mut strategy, Some(30), Some(30), Some(45));
     let intel = platform(Vendor::Intel, 0x7ff, &[0, 1]);
     assert_eq!(of_best_effort(&strategy, &intel), ["MB:0=50;1=50;\n"], "koordlet-enforce#18.184");
+    for mba in [Some(0), Some(101), None] {
+        be(&mut strategy, Some(0), Some(30), mba);
+        assert_eq!(of_best_effort(&strategy, &intel), ["L3:0=f;1=f;\n"], "koordlet-enforce#18.181 {mba:?}");
+    }
     be(&mut strategy, None, None, None);
-    assert_eq!(of_best_effort(&strategy, &intel), Vec::<String>::new(), "koordlet-enforce#18.181");
+    assert_eq!(of_best_effort(&strategy, &intel), Vec::<String>::new());
     let odd = Platform { cache_count: 4, ..intel };
     let plan = schemata(&defaults::qos(), &odd);
     let text = "read resctrl schemata failed, L3 masks has invalid count 2, l3Num 4";
     assert_eq!((plan.wishes.len(), plan.problems[0].1.to_string().as_str()), (0, text));
-    assert_eq!(Platform::cache_ids_of("MB:0=100;1=100\n    L3:16=ff;0=ff\n"), [0, 16]);
 }
 
 #[test]

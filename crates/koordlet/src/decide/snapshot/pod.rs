@@ -23,6 +23,9 @@ use koord_api::quantity::ResourceList;
 use super::super::wish::{Place, PodId};
 use super::whole;
 
+/// The runtime class whose containers hooks leave alone. Spec: koordlet-enforce 14.5.
+const KATA: &str = "kata";
+
 /// An annotation's value, its absence, or why it cannot be taken.
 pub type Read<T> = Result<Option<T>, AnnotationError>;
 
@@ -43,6 +46,8 @@ pub struct Pod {
     /// Order among pods of one priority; the priority itself where the label says nothing.
     pub sub_priority: i32,
     pub is_host_network: bool,
+    /// Its containers run inside a machine of their own, and have no groups here.
+    pub is_kata: bool,
     pub ip: Option<String>,
     pub created_seconds: i64,
     /// Those that run together: regular ones in order, then sidecars.
@@ -125,6 +130,7 @@ impl Pod {
             priority_class: priority::class_with_default(pod),
             sub_priority: priority::sub_priority(pod).ok().filter(|_| is_label_set).unwrap_or(priority),
             is_host_network: spec.and_then(|spec| spec.host_network).unwrap_or(false),
+            is_kata: spec.and_then(|spec| spec.runtime_class_name.as_deref()) == Some(KATA),
             ip: status.and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty()),
             created_seconds: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             containers: containers(pod),
@@ -200,7 +206,16 @@ impl Pod {
     /// Containers whose groups follow rules: regular ones and sidecars, then the init container that runs now. One that
     /// has ended has no group any more.
     pub fn with_init_containers(&self) -> impl Iterator<Item = &Container> {
-        self.containers.iter().chain(self.init_containers.iter().filter(|container| container.is_running))
+        self.containers.iter().chain(self.running_init_containers())
+    }
+
+    /// Containers that hooks look after: those whose groups follow rules, but none of a virtual machine.
+    pub fn hooked_containers(&self) -> impl Iterator<Item = &Container> {
+        self.with_init_containers().filter(|_| !self.is_kata)
+    }
+
+    pub fn running_init_containers(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers.iter().filter(|container| container.is_running)
     }
 
     /// `namespace/name`, which orders pods that are alike otherwise.

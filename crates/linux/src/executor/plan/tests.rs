@@ -59,10 +59,8 @@ fn worked_examples_of_quotas() {
     // koordlet-enforce#18.231
     let v1 = writes(Resource::CfsQuotaUs, V1, ["-1"; 3], ["300000", "200000", "200000"]);
     assert_eq!(v1, ["ctr 200000", "pod 200000", "qos 300000"]);
-    // koordlet-enforce#18.232: values are encoded before they are compared.
     let v2 = writes(Resource::CfsQuotaUs, V2, ["100000 100000"; 3], ["max", "200000", "200000"]);
     assert_eq!(v2, ["qos max", "pod 200000", "ctr 200000"]);
-    // koordlet-enforce#18.125
     let limited = writes(Resource::CfsQuotaUs, V2, ["max 100000"; 3], ["500000"; 3]);
     assert_eq!(limited, ["ctr 500000", "pod 500000", "qos 500000"]);
 }

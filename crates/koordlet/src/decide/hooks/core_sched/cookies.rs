@@ -119,12 +119,18 @@ impl Ledger {
         }
     }
 
-    fn clear_step(&self, container: &str, group: &str, seen: Observed<'_>) -> Step {
+    fn clear_step(&mut self, container: &str, group: &str, seen: Observed<'_>) -> Step {
         if !self.containers.contains_key(container) && !self.groups.contains_key(group) {
             return Step::Nothing;
         }
         let has_cookie = |pid: &&u32| seen.cookies.get(*pid).is_some_and(|cookie| *cookie != NONE);
-        Step::Clear { pids: seen.pids.iter().filter(has_cookie).copied().collect() }
+        let pids: Vec<u32> = seen.pids.iter().filter(has_cookie).copied().collect();
+        if pids.is_empty() {
+            self.forget(seen.pids);
+            self.containers.remove(container);
+            return Step::Nothing;
+        }
+        Step::Clear { pids }
     }
 
     fn join_step(&mut self, group: &str, seen: Observed<'_>) -> Step {
