@@ -16,6 +16,12 @@ pub(crate) fn overheard<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     (done, lines)
 }
 
+/// How many warnings with this in them are told while `work` goes on.
+pub(crate) fn warnings(part: &str, work: impl FnOnce()) -> usize {
+    let lines = overheard(work).1;
+    lines.iter().filter(|line| line.starts_with("WARN ") && line.contains(part)).count()
+}
+
 type Lines = Arc<Mutex<Vec<String>>>;
 
 struct Log(Lines);

@@ -2,7 +2,6 @@
 
 mod core_sched;
 mod evictions;
-mod heard;
 mod oom_score;
 mod pod_resctrl;
 mod terway;
@@ -30,10 +29,10 @@ use crate::decide::sketch::{node, pod};
 use crate::decide::snapshot::Layout;
 use crate::fake::FakeApi;
 use crate::flags;
+use crate::overheard::warnings;
 use crate::records::Records;
 use crate::state::{Hardware, NodeState, PodState};
 use crate::store::{Batch as Samples, Kind, Limits};
-use heard::warnings;
 
 const START_MS: i64 = 1_800_000_000_000;
 
