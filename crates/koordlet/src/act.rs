@@ -44,7 +44,7 @@ use crate::decide::snapshot::{Node, Pod};
 use crate::decide::wish::Batch;
 use crate::flags::{CollectOptions, HookOptions, QosOptions};
 use crate::metrics::{KoordletMetrics, Metric};
-use crate::programs::{Host, TIME_LIMIT};
+use crate::programs::{Host, Stuck, TIME_LIMIT};
 use crate::records::{Recorders, pod_reference};
 use crate::state::{News, Snapshot};
 use crate::store::Store;
@@ -251,7 +251,7 @@ fn hooks(setting: &Setting) -> Vec<Entry> {
 fn host_programs(root: &Root, is_host_mode: bool) -> Box<Host> {
     let enter = || vec!["nsenter".to_owned(), format!("--mount={}", root.proc.join("1/ns/mnt").display())];
     let through = if is_host_mode { Vec::new() } else { enter() };
-    Box::new(Host { through, time_limit: TIME_LIMIT })
+    Box::new(Host { through, time_limit: TIME_LIMIT, stuck: Stuck::default() })
 }
 
 impl Act {

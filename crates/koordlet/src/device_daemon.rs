@@ -21,7 +21,7 @@ use koord_linux::pci::{self, Identity};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::devices::xpu::{self, Xpu};
-use crate::programs::{Fault, Host};
+use crate::programs::{Fault, Host, Stuck};
 use crate::run::{complain, say};
 use options::{Options, OptionsError, Request};
 use vendor::{AskError, Card, Machine, VENDORS, Vendor};
@@ -149,6 +149,7 @@ type Known = BTreeMap<&'static str, Vec<Xpu>>;
 struct Heard {
     known: Known,
     told: Told,
+    stuck: Stuck,
 }
 
 /// What was last told in the log, by what it is about, so that it is told again only when it changes.
@@ -181,12 +182,13 @@ fn remembered(options: &Options) -> Known {
 fn look(options: &Options, heard: &mut Heard) -> bool {
     let through =
         options.host_root.as_ref().map(|root| vec!["chroot".to_owned(), root.display().to_string()]);
-    let tools = Host { through: through.unwrap_or_default(), time_limit: TOOL_TIME_LIMIT };
+    let stuck = heard.stuck.clone();
+    let tools = Host { through: through.unwrap_or_default(), time_limit: TOOL_TIME_LIMIT, stuck };
     let machine = Machine { tools: &tools, root: &options.root, dev: &options.dev };
     look_at(&machine, &pci::identities(&options.root), heard)
 }
 
-fn look_at(machine: &Machine<'_>, devices: &[Identity], Heard { known, told }: &mut Heard) -> bool {
+fn look_at(machine: &Machine<'_>, devices: &[Identity], Heard { known, told, .. }: &mut Heard) -> bool {
     let mut is_whole = true;
     for vendor in VENDORS {
         if !vendor.is_present(devices) {

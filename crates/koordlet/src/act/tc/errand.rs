@@ -14,8 +14,7 @@ use super::Desired;
 use super::shaper::Shaper;
 use crate::programs::Fault;
 
-/// How long an order may be under way before it is told. A program that hangs is ended far sooner, but the kernel may keep
-/// one that was ended.
+/// How long an order may be under way before it is told. It runs many programs, and each of them may take its time.
 const LATE_AFTER: Duration = Duration::from_secs(60);
 /// How long the end of the process waits for an order: less than the process itself has to end.
 const END_PATIENCE: Duration = Duration::from_secs(20);
