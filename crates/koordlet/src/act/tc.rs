@@ -149,6 +149,10 @@ impl Strategy for Tc {
                 self.recorded.insert(pod.uid.clone());
             }
         }
+        if !self.recorded.is_empty() {
+            let uids: BTreeSet<&Arc<str>> = ground.pods.iter().map(|pod| &pod.id.uid).collect();
+            self.recorded.retain(|uid| uids.contains(uid));
+        }
         let desired = Desired { device, classes, pods };
         let is_made = self.made.as_ref().is_some_and(|(made, at)| {
             **made == desired && ground.now.saturating_duration_since(*at) < REPAIR_EVERY

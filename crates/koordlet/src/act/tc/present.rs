@@ -88,6 +88,17 @@ impl Present {
     }
 }
 
+/// How many rules put packets from a set's addresses into this class. Lines such as
+/// `-A POSTROUTING -m set --match-set ls_class src -j CLASSIFY --set-class 0001:0003`.
+pub(super) fn rules_of(rules: &str, set: &str, class: u32) -> usize {
+    let is_its = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        after(&words, "--match-set") == Some(set)
+            && after(&words, "--set-class").and_then(minor) == Some(class)
+    };
+    rules.lines().filter(is_its).count()
+}
+
 /// Lines such as `class htb 1:2a parent 1:1 prio 2 rate 8Mbit …`.
 fn read_classes(text: &str) -> BTreeSet<u32> {
     let root = format!("{MAJOR}:1");

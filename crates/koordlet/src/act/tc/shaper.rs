@@ -10,12 +10,17 @@ use koord_linux::root::Root;
 
 use super::Desired;
 use super::errand::Order;
-use super::present::{Filter, Present, Tree};
+use super::present::{Filter, Present, Tree, rules_of};
 use crate::decide::hooks::tc::{Class, MAJOR, Match, NodeClass, PodPlan, PrivateClass};
 use crate::programs::{Fault, Programs};
 
 /// Seconds that `iptables` may wait for others who change rules.
 const WAIT_SECONDS: &str = "2";
+/// What programs say that ask for something of a device, of a table or of a kernel that is not there.
+const NOTHING_THERE: [&str; 3] =
+    ["Cannot find device", "Table does not exist", "Cannot open session to kernel"];
+/// In front of a device whose tree is not made yet.
+const BEGUN: &str = "begun ";
 /// Classes that pods share.
 const SHARED: [NodeClass; 3] = [NodeClass::System, NodeClass::Ls, NodeClass::Be];
 
@@ -47,16 +52,23 @@ impl Shaper {
         }
     }
 
-    /// Leaves another device, and notes this one before anything is made on it. Says whether it was noted before.
+    /// Leaves another device, and notes this one before anything is made on it. Says whether the tree there is ours.
     fn settle_on(&self, device: &str) -> Result<bool, Fault> {
-        let known = fs::read_to_string(&self.mark).ok();
-        let is_ours = known.as_deref() == Some(device);
-        if known.is_some() && !is_ours {
+        let known = Mark::read(&self.mark);
+        if let Some(known) = &known {
+            if known.device == device {
+                return Ok(known.is_made);
+            }
             self.remove()?;
         }
-        note(&self.mark, device)
-            .map_err(|error| Fault::Refused(self.mark.display().to_string(), error.to_string()))?;
-        Ok(is_ours)
+        self.note(&Mark { device: device.to_owned(), is_made: false })?;
+        Ok(false)
+    }
+
+    fn note(&self, mark: &Mark) -> Result<(), Fault> {
+        let refused =
+            |error: std::io::Error| Fault::Refused(self.mark.display().to_string(), error.to_string());
+        mark.write(&self.mark).map_err(refused)
     }
 
     /// Makes what is not there, and takes away what should not be. Every step may be repeated. One pod's fault does not
@@ -102,6 +114,8 @@ impl Shaper {
             self.run(&[
                 "tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb", "default", "2",
             ])?;
+            // Not before: until now it may be somebody else's that could not be taken away.
+            self.note(&Mark { device: device.to_owned(), is_made: true })?;
         }
         for class in &desired.classes {
             let parent = if class.minor == NodeClass::Root.minor() { "1:" } else { "1:1" };
@@ -118,6 +132,7 @@ impl Shaper {
         for class in SHARED {
             self.address_set(class, &desired.pods)?;
         }
+        self.rules()?;
         Ok(present)
     }
 
@@ -206,7 +221,7 @@ impl Shaper {
         self.run(&words).map(drop)
     }
 
-    /// The set of a class's addresses, with a rule that classifies what comes from them.
+    /// The set of a class's addresses.
     fn address_set(&self, class: NodeClass, pods: &PodPlan) -> Result<(), Fault> {
         let Some(set) = class.address_set() else { return Ok(()) };
         self.run(&["ipset", "create", "-exist", set, "hash:ip"])?;
@@ -222,32 +237,55 @@ impl Shaper {
         for ip in present.difference(wanted) {
             self.run(&["ipset", "del", "-exist", set, &ip.to_string()])?;
         }
-        let id = class_name(class.minor());
-        match self.run(&rule("-C", set, &id)) {
-            Err(Fault::Refused(..)) => self.run(&rule("-A", set, &id)).map(drop),
-            checked => checked.map(drop),
-        }
+        Ok(())
     }
 
-    /// Takes everything away that we made, in this run or in an earlier one. Ends early when a program hangs.
-    pub(super) fn remove(&self) -> Result<(), Fault> {
-        let Ok(device) = fs::read_to_string(&self.mark) else { return Ok(()) };
-        self.run_if_there(&["tc", "qdisc", "del", "dev", device.trim(), "root"])?;
+    /// One rule for each set, which classifies what comes from its addresses.
+    fn rules(&self) -> Result<(), Fault> {
+        let listed = self.run(&LIST_RULES)?;
         for class in SHARED {
             let Some(set) = class.address_set() else { continue };
-            self.run_if_there(&rule("-D", set, &class_name(class.minor())))?;
-            self.run_if_there(&["ipset", "destroy", set])?;
+            let id = class_name(class.minor());
+            match rules_of(&listed, set, class.minor()) {
+                0 => drop(self.run(&rule("-A", set, &id))?),
+                count => (1..count).try_for_each(|_| self.run(&rule("-D", set, &id)).map(drop))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes everything away that we made, in this run or in an earlier one. Only what is there is taken away, so that a
+    /// program which refuses has a reason, and the mark stays for another try.
+    pub(super) fn remove(&self) -> Result<(), Fault> {
+        let Some(Mark { device, .. }) = Mark::read(&self.mark) else { return Ok(()) };
+        let qdiscs = self.list(&["tc", "qdisc", "show", "dev", &device])?;
+        if Tree::of(&qdiscs) == Tree::LikeOurs {
+            self.run(&["tc", "qdisc", "del", "dev", &device, "root"])?;
+        }
+        let rules = self.list(&LIST_RULES)?;
+        let sets = self.list(&["ipset", "list", "-name"])?;
+        for class in SHARED {
+            let Some(set) = class.address_set() else { continue };
+            for _ in 0..rules_of(&rules, set, class.minor()) {
+                self.run(&rule("-D", set, &class_name(class.minor())))?;
+            }
+            if sets.lines().any(|line| line.trim() == set) {
+                self.run(&["ipset", "destroy", set])?;
+            }
         }
         // Found again, it costs the next run a few programs that find nothing.
         let _ = fs::remove_file(&self.mark);
         Ok(())
     }
 
-    /// Removes something that may be gone already, which the programs refuse.
-    fn run_if_there(&self, words: &[&str]) -> Result<(), Fault> {
+    /// What a program lists; nothing where the program itself is not there, nor what it would ask.
+    fn list(&self, words: &[&str]) -> Result<String, Fault> {
         match self.run(words) {
-            Err(fault @ Fault::Hung(_)) => Err(fault),
-            _ => Ok(()),
+            Err(Fault::Missing(_)) => Ok(String::new()),
+            Err(Fault::Refused(_, said)) if NOTHING_THERE.iter().any(|words| said.contains(words)) => {
+                Ok(String::new())
+            }
+            listed => listed,
         }
     }
 
@@ -260,14 +298,31 @@ pub(super) fn mark(root: &Root) -> PathBuf {
     root.state.join("shaped-device")
 }
 
-/// Writes the name of the device down, where it is not yet.
-pub(super) fn note(mark: &Path, device: &str) -> std::io::Result<()> {
-    if fs::read_to_string(mark).is_ok_and(|known| known == device) {
-        return Ok(());
-    }
-    mark.parent().map_or(Ok(()), fs::create_dir_all)?;
-    fs::write(mark, device)
+/// What is noted of the device that is shaped.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) device: String,
+    /// Whether its tree is ours. Before, something may be there that looks like it.
+    pub(super) is_made: bool,
 }
+
+impl Mark {
+    fn read(path: &Path) -> Option<Mark> {
+        let text = fs::read_to_string(path).ok()?;
+        let (device, is_made) =
+            text.trim().strip_prefix(BEGUN).map_or((text.trim(), true), |device| (device, false));
+        Some(Mark { device: device.to_owned(), is_made })
+    }
+
+    pub(super) fn write(&self, path: &Path) -> std::io::Result<()> {
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        let begun = if self.is_made { "" } else { BEGUN };
+        fs::write(path, format!("{begun}{}", self.device))
+    }
+}
+
+/// All rules among which ours stand.
+const LIST_RULES: [&str; 7] = ["iptables", "-w", WAIT_SECONDS, "-t", "mangle", "-S", "POSTROUTING"];
 
 /// A rule of the mangle table about a set.
 fn rule<'a>(operation: &'a str, set: &'a str, class: &'a str) -> [&'a str; 16] {

@@ -33,6 +33,14 @@ const FILTERS: &str = "\
     filter parent 1: protocol ip pref 43 u32 chain 0 fh 801::800 order 2048 key ht 801 bkt 0 flowid 1:2b not_in_hw \n  \
     match 0a000003/ffffffff at 12\n";
 
+/// One of each set and one too many, and one that is not ours.
+const RULES: &str = "-P POSTROUTING ACCEPT\n\
+    -A POSTROUTING -m set --match-set system_class src -j CLASSIFY --set-class 0001:0002\n\
+    -A POSTROUTING -m set --match-set ls_class src -j CLASSIFY --set-class 0001:0003\n\
+    -A POSTROUTING -m set --match-set be_class src -j CLASSIFY --set-class 1:4\n\
+    -A POSTROUTING -m set --match-set be_class src -j CLASSIFY --set-class 1:4\n\
+    -A POSTROUTING -m set --match-set ls_class src -j CLASSIFY --set-class 0001:0009\n";
+
 impl Programs for Notes {
     fn run(&self, words: &[&str]) -> Result<String, Fault> {
         let line = words.join(" ");
@@ -41,7 +49,7 @@ impl Programs for Notes {
             return Err(Fault::Hung(line));
         }
         let is_refused = !self.refused.is_empty() && line.contains(self.refused);
-        if is_refused || (!self.has_all && line.contains(" -C ")) {
+        if is_refused {
             return Err(Fault::Refused(line, "no".into()));
         }
         let answer = match line.as_str() {
@@ -49,6 +57,8 @@ impl Programs for Notes {
             "tc qdisc show dev eth0" => self.tree,
             "tc class show dev eth0" => CLASSES,
             "tc filter show dev eth0" => FILTERS,
+            "iptables -w 2 -t mangle -S POSTROUTING" => RULES,
+            "ipset list -name" => "system_class\nls_class\nbe_class\nls_class6\n",
             "ipset list ls_class" => "Name: ls_class\nMembers:\n10.0.0.9\n",
             _ => "",
         };
@@ -71,6 +81,10 @@ fn desired() -> Desired {
     }
 }
 
+fn note(root: &Root, is_made: bool) {
+    shaper::Mark { device: "eth0".into(), is_made }.write(&shaper::mark(root)).unwrap();
+}
+
 fn shape() -> Order {
     Order::Shape { desired: Arc::new(desired()), hz: 1_000_000_000 }
 }
@@ -80,7 +94,7 @@ fn run(notes: Notes) -> (Vec<String>, usize) {
     let dir = tempfile::tempdir().unwrap();
     let root = Root::host(dir.path());
     if notes.has_all {
-        shaper::note(&shaper::mark(&root), "eth0").unwrap();
+        note(&root, true);
     }
     let shaper = Shaper::new(&root, Box::new(notes.clone()));
     let faults = shaper.carry_out(&shape()).len();
@@ -109,7 +123,7 @@ fn only_our_own_tree_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::host(dir.path());
         if is_noted {
-            shaper::note(&shaper::mark(&root), "eth0").unwrap();
+            note(&root, true);
         }
         let notes = Notes { tree, ..with_all() };
         Shaper::new(&root, Box::new(notes.clone())).carry_out(&shape());
@@ -117,6 +131,20 @@ fn only_our_own_tree_is_kept() {
         let changes: Vec<&String> =
             lines.iter().filter(|line| line.contains("qdisc") && !line.contains("show")).collect();
         assert_eq!(changes, want, "{name}");
+    }
+}
+
+/// Nor after it could not be taken away at first: what looks like ours is ours once we have made it.
+#[test]
+fn a_tree_that_stays_is_not_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Root::host(dir.path());
+    let removal = "tc qdisc del dev eth0 root";
+    for (refused, want) in [(removal, 1), ("", 1), (removal, 0)] {
+        let notes = Notes { refused, ..with_all() };
+        Shaper::new(&root, Box::new(notes.clone())).carry_out(&shape());
+        let lines = notes.lines.lock().unwrap();
+        assert_eq!(lines.iter().filter(|line| *line == removal).count(), want, "{lines:?}");
     }
 }
 
@@ -158,6 +186,8 @@ fn what_is_there_is_not_made_again() {
     for part in ["qdisc replace", "2: cgroup", " -A POSTROUTING", "10.0.0.3", "prio 43"] {
         assert!(!lines.iter().any(|line| line.contains(part)), "{part}");
     }
+    let removed: Vec<&String> = lines.iter().filter(|line| line.contains(" -D ")).collect();
+    assert!(removed.len() == 1 && removed[0].contains("be_class"), "one of two: {removed:?}");
     assert!(lines.iter().any(|line| line == "ipset del -exist ls_class 10.0.0.9"));
 }
 
@@ -200,14 +230,43 @@ fn what_was_made_is_taken_away() {
     assert!(notes.lines.lock().unwrap().is_empty(), "nothing was made");
     let shaper = Shaper::new(&root, Box::new(Notes::default()));
     assert!(shaper.carry_out(&shape()).is_empty() && shaper.has_mark());
-    assert!(
-        give_back(&root, Box::new(Notes { hangs: "iptables", ..Notes::default() })).is_none(),
-        "to be tried again"
-    );
+    // A lock that others hold is no proof that a rule is not there.
+    for (refused, hangs) in
+        [("", "iptables"), ("-S POSTROUTING", ""), ("-D POSTROUTING", ""), ("destroy", "")]
+    {
+        let notes = Notes { refused, hangs, ..with_all() };
+        assert!(give_back(&root, Box::new(notes)).is_none(), "to be tried again: {refused}{hangs}");
+    }
+    let notes = with_all();
     assert_eq!(give_back(&root, Box::new(notes.clone())), Some(true));
     let lines = std::mem::take(&mut *notes.lines.lock().unwrap());
-    assert_eq!(lines[0], "tc qdisc del dev eth0 root");
-    assert_eq!(lines.iter().filter(|line| line.starts_with("ipset destroy")).count(), 3);
+    assert_eq!(lines[1], "tc qdisc del dev eth0 root");
+    let count = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
+    assert_eq!((count(" -D "), count("ipset destroy")), (4, 3));
     assert_eq!(give_back(&root, Box::new(notes.clone())), Some(false));
     assert!(notes.lines.lock().unwrap().is_empty(), "once is enough");
+}
+
+/// The device went, the table or the kernel's part with it, or the program: there is nothing to take away.
+#[test]
+fn what_is_gone_is_not_waited_for() {
+    struct Gone(Fault);
+    impl Programs for Gone {
+        fn run(&self, _: &[&str]) -> Result<String, Fault> {
+            Err(self.0.clone())
+        }
+    }
+    let said = |said: &str| Fault::Refused("words".into(), said.into());
+    for (fault, want) in [
+        (said("Cannot find device \"eth0\""), Some(true)),
+        (said("can't initialize iptables table `mangle': Table does not exist"), Some(true)),
+        (said("ipset v7.17: Cannot open session to kernel."), Some(true)),
+        (Fault::Missing("tc".into()), Some(true)),
+        (said("Another app is currently holding the xtables lock"), None),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::host(dir.path());
+        note(&root, true);
+        assert_eq!(give_back(&root, Box::new(Gone(fault.clone()))), want, "{fault}");
+    }
 }

@@ -138,17 +138,26 @@ pub fn classes(strategy: &ResourceQosStrategy, system: &SystemStrategy) -> Resul
     ])
 }
 
-/// Guaranteed and highest rate of what a class sends, in bits per second. What cannot be read counts as 0.
+/// Guaranteed and highest rate of what a class sends, in bits per second. What cannot be read counts as 0; a class without
+/// either may send what there is.
+///
+/// Differs: upstream asks for a class of 0 bits per second, which the kernel refuses, so that its packets go with the
+/// system's.
 fn egress(class: Option<&ResourceQos>, total: Quantity) -> (i64, i64) {
     let network = class.and_then(|class| class.network_qos.as_ref());
-    let Some(network) = network.filter(|network| network.enable == Some(true)) else { return (0, 0) };
+    let Some(network) = network.filter(|network| network.enable == Some(true)) else {
+        return (0, total.value());
+    };
     let NetworkQos { egress_request, egress_limit, .. } = network;
     let bits = |value: &Option<IntOrString>| match value {
         Some(IntOrString::Int(percent)) if !(0..=100).contains(percent) => 0,
         Some(value) => class_rate(value, total).map_or(0, |rate| rate.0.max(0)),
         None => 0,
     };
-    (bits(egress_request), bits(egress_limit))
+    match (bits(egress_request), bits(egress_limit)) {
+        (0, 0) => (0, total.value()),
+        rates => rates,
+    }
 }
 
 /// How a pod's packets are recognised.
@@ -323,6 +332,23 @@ mod tests {
             (12_500_000, 62_500_000),
         ];
         assert_eq!(got, want, "koordlet-enforce#18.214");
+        // koordlet-enforce 1.2: what is not enabled, or has nothing to say, is neutral.
+        let off = || ls().map(|network| NetworkQos { enable: Some(false), ..network });
+        for (name, class) in [
+            ("none", None),
+            ("off", off()),
+            ("enabled alone", Some(NetworkQos { enable: Some(true), ..NetworkQos::default() })),
+            ("out of range", network(IntOrString::Int(-1), IntOrString::Int(150))),
+        ] {
+            let got = rates("1G", class, ls()).unwrap().map(|class| (class.rate, class.ceil));
+            assert_eq!(got[2], (0, 125_000_000), "{name}");
+        }
+        let least = rates("1G", network(text("400M"), IntOrString::Int(0)), None).unwrap();
+        assert_eq!(
+            (least[2].rate, least[2].ceil),
+            (50_000_000, 50_000_000),
+            "no highest rate: the guaranteed one"
+        );
         assert!(matches!(rates("300M", ls(), None), Err(TcError::TooMuch { .. })));
         assert_eq!(rates("0", None, None), Err(TcError::NoTotal));
         let buffers = rates("1G", ls(), None).unwrap().map(|class| class.buffer(1_000_000_000));
