@@ -63,7 +63,11 @@ pub struct Sender {
 impl Evictor for Sender {
     fn evict(&mut self, order: EvictOrder<'_>) -> Outcome {
         let EvictOrder { pod, trigger, numbers } = order;
-        let running = pod.containers.iter().filter(|container| container.is_running);
+        let containers = pod.with_init_containers().filter(|container| container.is_running);
+        let running: Vec<Arc<str>> = containers.filter_map(|container| container.id.clone()).collect();
+        if running.is_empty() && !self.is_by_api {
+            return Outcome::NothingRuns;
+        }
         let victim = Victim {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
@@ -71,7 +75,7 @@ impl Evictor for Sender {
             message: trigger.message(pod),
             numbers: numbers.to_owned(),
             trigger,
-            running: running.filter_map(|container| container.id.clone()).collect(),
+            running,
             pod: pod.clone(),
         };
         let (outcome, answer) = sync_channel(1);
@@ -206,7 +210,7 @@ fn meaning(error: &kube::Error) -> Outcome {
     }
 }
 
-/// Stops every running container.
+/// Stops every running container, a running init container too.
 ///
 /// Differs: all of them, and a failure is told, where upstream stops at the first that does not run and calls it a
 /// success (item 8).

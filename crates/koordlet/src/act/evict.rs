@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use koord_api::crd::node_slo::ResourceThresholdStrategy;
+use koord_api::keys::resource::BATCH_CPU;
+use koord_api::number::nearest;
+use koord_api::qos::Qos;
 
 use super::usage::{self, Sum};
 use super::{Ground, Hands, Setting, Strategy};
@@ -14,6 +17,7 @@ use crate::decide::cpu_evict::{self};
 use crate::decide::evict::{Outcome, Round, Task, Trigger, back_off, is_cooling};
 use crate::decide::memory_evict;
 use crate::decide::snapshot::{CpuUsage, MemoryUsage, Node, Pod};
+use crate::state::News;
 use crate::store::{Aggregate, Kind, Property, Store, Window};
 
 /// A pod evicted so lately is not evicted again; it counts as gone. Spec: koordlet-enforce 7.1.
@@ -61,7 +65,7 @@ impl Departures {
         let remembered = match outcome {
             Outcome::Leaving => REMEMBERED,
             Outcome::Unanswered => REMEMBERED_UNANSWERED,
-            Outcome::Refused | Outcome::Unreachable => return,
+            Outcome::Refused | Outcome::NothingRuns | Outcome::Unreachable => return,
         };
         self.0.insert(uid.clone(), now + remembered);
     }
@@ -90,6 +94,9 @@ impl Memory {
         if tasks.is_empty() {
             self.failures = 0;
             return;
+        }
+        for Task { trigger, wanted, numbers, .. } in tasks {
+            tracing::info!(feature = trigger.gate(), numbers, ?wanted, "pods must go");
         }
         let (now, began) = (ground.uptime, Instant::now());
         let pending = hands.shared.departures.pending(now);
@@ -132,18 +139,12 @@ impl Memory {
         trigger: Trigger,
         found: Result<Option<(Task<'a>, T)>, E>,
         tasks: &mut Vec<Task<'a>>,
-    ) where
-        T: fmt::Debug,
-    {
+    ) {
         if found.is_ok() {
             self.complaints.remove(trigger.gate());
         }
         match found {
-            Ok(Some((task, numbers))) => {
-                tracing::info!(feature = trigger.gate(), ?numbers, wanted = ?task.wanted, "pods must go");
-                tasks.push(task);
-            }
-            Ok(None) => {}
+            Ok(found) => tasks.extend(found.map(|(task, _)| task)),
             Err(error) => {
                 let error = error.to_string();
                 if self.is_new(trigger, &error) {
@@ -184,7 +185,8 @@ impl Strategy for CpuEvict {
         }
         let is_on = |trigger: Trigger| setting.gates.is_on(trigger.gate());
         let window = EvictWindow::new(setting, ground, strategy);
-        let found = is_on(Trigger::BeCpu).then(|| satisfied(ground.store, strategy, node, &window));
+        let ended = ended_request_milli(ground.pods);
+        let found = is_on(Trigger::BeCpu).then(|| satisfied(ground.store, strategy, node, &window, ended));
         // Everybody's use is asked for only when it matters.
         let is_short = matches!(found, Some(Ok(Some(_))));
         let is_needed = is_short || is_on(Trigger::CpuAllocatable) || is_on(Trigger::Cpu);
@@ -244,11 +246,13 @@ fn satisfied(
     strategy: &ResourceThresholdStrategy,
     node: &Node,
     window: &EvictWindow,
+    ended_milli: i64,
 ) -> Result<Option<Release>, satisfaction::ConfigError> {
     let config = Config::new(strategy)?;
     let reading = |window: Window, aggregate: Aggregate| {
         let of = |allocation: &str| best_effort(store, window, allocation, aggregate);
-        Some(Reading { used: of("usage")?, requested: of("request")?, real_limit: of("real-limit")? })
+        let requested = (of("request")? - nearest(ended_milli)).max(0.0);
+        Some(Reading { used: of("usage")?, requested, real_limit: of("real-limit")? })
     };
     let least = ["usage", "request", "real-limit"]
         .into_iter()
@@ -272,6 +276,14 @@ fn satisfied(
     })
 }
 
+/// What best-effort pods request that have ended and are listed still.
+///
+/// Differs: it is taken off what is requested, where upstream evicts pods that run for its sake.
+fn ended_request_milli(pods: &[Pod]) -> i64 {
+    let ended = pods.iter().filter(|pod| pod.qos == Some(Qos::Be) && !pod.is_active());
+    ended.map(|pod| pod.sum_requests(BATCH_CPU)).fold(0, i64::saturating_add)
+}
+
 /// A number of best-effort pods together.
 fn best_effort(store: &Store, window: Window, allocation: &str, aggregate: Aggregate) -> Option<f64> {
     let properties = [(Property::BeResource, "cpu"), (Property::BeAllocation, allocation)];
@@ -284,12 +296,14 @@ fn best_effort(store: &Store, window: Window, allocation: &str, aggregate: Aggre
 pub(super) struct MemoryEvict {
     memory: Memory,
     short_since: Option<Duration>,
+    /// Whether the last turn left it at that.
+    is_waiting: bool,
 }
 
 impl MemoryEvict {
     // Differs: upstream takes others for a pod that was not measured yet, and that pod after them.
     /// Whether it will soon be known who takes the memory.
-    fn is_waiting(&mut self, ground: &Ground<'_>, tasks: &[Task<'_>], usage: &MemoryUsage) -> bool {
+    fn waits(&mut self, ground: &Ground<'_>, tasks: &[Task<'_>], usage: &MemoryUsage) -> bool {
         if tasks.is_empty() {
             self.short_since = None;
             return false;
@@ -305,7 +319,13 @@ impl MemoryEvict {
 }
 
 impl Strategy for MemoryEvict {
+    /// Seconds count now, whatever the interval is.
+    fn is_urgent(&self, _: News) -> bool {
+        self.is_waiting
+    }
+
     fn turn(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
+        self.is_waiting = false;
         let Some((node, strategy)) = ground_of(ground) else { return };
         let is_too_soon = is_cooling(ground.uptime, self.memory.last, setting.qos.memory_evict_cool);
         if is_too_soon || self.memory.is_resting(ground.uptime) || node.memory_capacity() <= 0 {
@@ -329,10 +349,10 @@ impl Strategy for MemoryEvict {
         if is_on(Trigger::Memory) {
             self.memory.take(Trigger::Memory, memory_evict::by_usage(&sample, strategy), &mut tasks);
         }
-        if self.is_waiting(ground, &tasks, &usage) {
-            return;
+        self.is_waiting = self.waits(ground, &tasks, &usage);
+        if !self.is_waiting {
+            self.memory.carry_out(ground, hands, &tasks);
         }
-        self.memory.carry_out(ground, hands, &tasks);
     }
 }
 

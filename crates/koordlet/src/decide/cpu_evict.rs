@@ -72,8 +72,8 @@ pub fn by_ledger<'a>(
     strategy: &ResourceThresholdStrategy,
 ) -> Result<Option<(Task<'a>, Vec<Shortage>)>, PressureError> {
     let ledger = Ledger::new(
-        ("CPUAllocatableEvictThresholdPercent", strategy.cpu_allocatable_evict_threshold_percent),
-        ("CPUAllocatableEvictLowerPercent", strategy.cpu_allocatable_evict_lower_percent),
+        strategy.cpu_allocatable_evict_threshold_percent,
+        strategy.cpu_allocatable_evict_lower_percent,
         strategy.allocatable_evict_priority_threshold,
     )?;
     let resources = [Resource::MidCpu, Resource::BatchCpu];

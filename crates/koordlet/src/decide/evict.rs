@@ -154,6 +154,8 @@ pub enum Outcome {
     Unanswered,
     /// This pod stays; another may go.
     Refused,
+    /// Nothing of it runs, so nothing can be stopped, and nothing is freed. Nobody's failure.
+    NothingRuns,
     /// Nobody is there to be asked, about other pods neither.
     Unreachable,
 }
@@ -235,6 +237,7 @@ impl<'a> Round<'a> {
         match outcome {
             Outcome::Leaving => self.has_evicted = true,
             Outcome::Refused => self.has_failed = true,
+            Outcome::NothingRuns => {}
             Outcome::Unanswered | Outcome::Unreachable => (self.has_failed, self.is_over) = (true, true),
         }
         if matches!(outcome, Outcome::Leaving | Outcome::Unanswered) {

@@ -73,8 +73,8 @@ pub fn by_ledger<'a>(
     strategy: &ResourceThresholdStrategy,
 ) -> Result<Option<(Task<'a>, Vec<Shortage>)>, PressureError> {
     let ledger = Ledger::new(
-        ("MemoryAllocatableEvictThresholdPercent", strategy.memory_allocatable_evict_threshold_percent),
-        ("MemoryAllocatableEvictLowerPercent", strategy.memory_allocatable_evict_lower_percent),
+        strategy.memory_allocatable_evict_threshold_percent,
+        strategy.memory_allocatable_evict_lower_percent,
         strategy.allocatable_evict_priority_threshold,
     )?;
     let resources = [Resource::MidMemory, Resource::BatchMemory];
@@ -204,14 +204,17 @@ mod tests {
             Ok(gone)
         };
         let whole = limits(Some(100), Some(80), Some(7999));
+        // api 7.4: 6 of 5 GiB is more than 110 percent, and 100 percent of it remain.
+        for (allocatable, want) in [("5.5Gi", &[][..]), ("5Gi", &["b"])] {
+            assert_eq!(gone(allocatable, &limits(None, None, Some(7999))).unwrap(), want, "{allocatable}");
+        }
         for (allocatable, want) in
             [("6Gi", &[][..]), ("5Gi", &["b"]), ("4Gi", &["b", "a"]), ("0", &["b", "a"])]
         {
             assert_eq!(gone(allocatable, &whole).unwrap(), want, "{allocatable}");
         }
         for (strategy, want) in [
-            (limits(None, Some(80), Some(7999)), "MemoryAllocatableEvictThresholdPercent not config"),
-            (limits(Some(100), None, Some(7999)), "MemoryAllocatableEvictLowerPercent not config"),
+            (limits(Some(90), None, Some(7999)), "lower percent(100) should less than threshold percent(90)"),
             (limits(Some(100), Some(80), None), "AllocatableEvictPriorityThreshold not config"),
             (limits(Some(80), Some(80), Some(1)), "lower percent(80) should less than threshold percent(80)"),
         ] {

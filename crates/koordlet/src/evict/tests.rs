@@ -173,6 +173,21 @@ async fn every_running_container_is_stopped() {
     assert!(!world.sender.is_remembering());
 }
 
+/// What an init container takes is taken, and a pod between two starts of its containers frees nothing.
+#[tokio::test]
+async fn what_runs_is_what_is_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let got = cri(&dir.path().join("containerd/containerd.sock"), "0", false);
+    let runtimes = Runtimes::new(dir.path(), &options());
+    let mut world = world(dir, Way::Stop(runtimes));
+    let between = pod("batch").qos("BE").container("a", &[], &[]).read();
+    assert_eq!(world.evict(&between).await, Outcome::NothingRuns);
+    assert_eq!((world.count(), world.messages().len()), (0, 0));
+    let starting = pod("batch").qos("BE").initializing("init", &[], &[]).read();
+    assert_eq!(world.evict(&starting).await, Outcome::Leaving);
+    assert_eq!((got.lock().unwrap().len(), world.count()), (1, 2));
+}
+
 #[tokio::test]
 async fn a_failure_counts_nothing() {
     let dir = tempfile::tempdir().unwrap();

@@ -56,6 +56,22 @@ fn nobody_goes_in_place_of_a_pod_that_is_not_measured_yet() {
     }
 }
 
+/// Also when turns are rare: the wait is of seconds.
+#[test]
+fn a_wait_for_a_measurement_is_no_longer_than_that() {
+    let running =
+        |name: &str| pod(name).qos("BE").kube_qos("BestEffort").container("main", &[], &[]).running().read();
+    let line = "-feature-gates=BEMemoryEvict=true -memory-evict-interval-seconds=600";
+    let mut world = World::new(Version::V1, line, memory_threshold(), vec![running("new"), running("hog")]);
+    for second in 0..=3 {
+        assert_eq!(world.evictor.names, [""; 0], "second {second}");
+        world.sample(Kind::NodeMemoryUsage, None, 12.0 * GIB);
+        world.sample(Kind::PodMemoryUsage, Some("hog"), 8.0 * GIB);
+        world.second();
+    }
+    assert_eq!(world.evictor.names, ["hog"]);
+}
+
 /// Pods that the priority triggers may evict, and one that they may not. `b` has the lower priority, `c` the lowest.
 fn batch_pods() -> Vec<Pod> {
     let batch = |name: &str, priority: i32, cpu: &str, memory: &str| {
@@ -224,6 +240,31 @@ fn evictions_know_of_each_other() {
         world.second();
     }
     assert_eq!(world.evictor.names, ["a", "b"]);
+}
+
+/// Requests of a job that is done and listed still leave nobody unsatisfied. Spec: koordlet-enforce 8.1, item 26.
+#[test]
+fn nobody_goes_for_the_sake_of_pods_that_have_ended() {
+    let line = "-feature-gates=BECPUEvict=true -cpu-evict-cool-time-seconds=1";
+    let slo = json!({ "resourceUsedThresholdWithBE": { "enable": true,
+        "cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 80 } });
+    let batch = |cpu: &'static str| [("kubernetes.io/batch-cpu", cpu)];
+    let be = |name: &str, cpu| pod(name).qos("BE").kube_qos("BestEffort").container("main", &batch(cpu), &[]);
+    for (phase, want) in [("Succeeded", &[][..]), ("Failed", &[]), ("Running", &["job"])] {
+        let pods =
+            vec![be("runs", "10000").running().read(), be("job", "20000").running().phase(phase).read()];
+        let mut world = World::new(Version::V1, line, slo.clone(), pods);
+        for _ in 0..3 {
+            for (allocation, milli) in [("usage", 9500.0), ("request", 30_000.0), ("real-limit", 10_000.0)] {
+                world.best_effort_sample(allocation, milli);
+            }
+            world.seconds(1, 10.0, &[("runs", 4.0), ("job", 9.5)]);
+        }
+        let mut gone = std::mem::take(&mut world.evictor.names);
+        gone.sort();
+        gone.dedup();
+        assert_eq!(gone, want, "{phase}");
+    }
 }
 
 /// Who goes first is who uses most of his request now, not who did on average.

@@ -220,7 +220,7 @@ fn more_promised_than_there_is() {
     let free = [pod("a").priority(3500).container("c", &[("cpu", "2")], &[])];
     assert_eq!(shortages(&[("cpu", "1")], &free), None, "koordlet-enforce#18.157");
     let text = "priorityThresholdPercent(8000) should less than 7999, koor-prod pods should not be killed";
-    assert_eq!(Ledger::new(("a", Some(100)), ("b", Some(80)), Some(8000)).unwrap_err().to_string(), text);
+    assert_eq!(Ledger::new(Some(100), Some(80), Some(8000)).unwrap_err().to_string(), text);
 }
 
 proptest! {

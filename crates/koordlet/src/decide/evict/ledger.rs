@@ -12,6 +12,9 @@ use crate::decide::snapshot::{Pod, whole};
 
 /// The highest priority that may be evicted for what it requests: prod never is.
 const PRIORITY_MAX: i32 = 7999;
+/// What nobody set, in percent. The manager checks pairs of bounds by the same. Spec: api 7.4.
+const THRESHOLD_DEFAULT: i64 = 110;
+const LOWER_DEFAULT: i64 = 100;
 
 /// A checked configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +34,13 @@ pub struct Shortage {
 }
 
 impl Ledger {
-    /// Threshold and lower bound come with the names that users know them by.
+    /// Differs: bounds that nobody set have their documented defaults, where upstream asks for both and evicts nobody.
     pub fn new(
-        (threshold_name, threshold): (&'static str, Option<i64>),
-        (lower_name, lower): (&'static str, Option<i64>),
+        threshold: Option<i64>,
+        lower: Option<i64>,
         priority_max: Option<i32>,
     ) -> Result<Ledger, PressureError> {
-        let threshold = threshold.ok_or(PressureError::NotConfigured(threshold_name))?;
-        let lower = lower.ok_or(PressureError::NotConfigured(lower_name))?;
+        let (threshold, lower) = (threshold.unwrap_or(THRESHOLD_DEFAULT), lower.unwrap_or(LOWER_DEFAULT));
         let priority_name = "AllocatableEvictPriorityThreshold";
         let priority_max = priority_max.ok_or(PressureError::NotConfigured(priority_name))?;
         if threshold < 0 {
