@@ -388,7 +388,8 @@ fn subject(place: &Place, names: Names<'_>) -> executor::Subject {
         Place::Kube(KubeQos::BestEffort) => Group(BEST_EFFORT.to_owned()),
         Place::Kube(qos) => Group(format!("{qos:?}").to_lowercase()),
         Place::Dir(dir) => Group(dir.to_string()),
-        Place::HostApplication(application) => Group(application.dir.clone()),
+        // No name of a group that pods hear about.
+        Place::HostApplication(application) => Group(format!("host application {}", application.dir)),
         Place::Resctrl(group) => match group.strip_prefix(GROUP_PREFIX) {
             Some(uid) => pod_subject(names.pod(uid), &uid.into(), ""),
             None => Group(group.to_string()),

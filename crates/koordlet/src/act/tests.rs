@@ -375,6 +375,26 @@ fn with_the_cpu_manager_placed_pods_have_one_writer() {
     );
 }
 
+/// The sandbox of a placed pod whose second container has no id yet is nobody else's, and must not hold up its parents.
+#[test]
+fn with_the_cpu_manager_a_sandbox_that_is_not_known_yet_has_all_cpus() {
+    let numa = r#"{"numaNodeResources":[{"node":0,"resources":{"kubernetes.io/batch-cpu":"1k"}}]}"#;
+    let placed = pod("batch").qos("BE").kube_qos("BestEffort").container("main", &[], &[]);
+    let placed = placed.container("late", &[], &[]).running().pulling().placed(numa);
+    let pods = vec![placed.read()];
+    let mut world = World::new(Version::V1, "-feature-gates=BECPUManager=true", threshold("cpuset"), pods);
+    let layout =
+        Layout { be_pools: vec![CpuSharedPool { socket: 0, node: 0, cpuset: "4-7".to_owned() }], ..layout() };
+    world.snapshot.layout = Some(Arc::new(layout));
+    world.snapshot.pods = [Arc::new(PodState::read(placed.object(), Driver::Cgroupfs))].into();
+    let dirs = ["", "/podbatch", "/podbatch/batch-main", "/podbatch/5a"];
+    for dir in dirs {
+        world.put(&format!("{BE}{dir}/cpuset.cpus"), "0-9\n");
+    }
+    world.second();
+    assert_eq!(dirs.map(|dir| world.get(&format!("{BE}{dir}/cpuset.cpus"))), ["0-7", "0-7", "4-7", "0-7"]);
+}
+
 #[test]
 fn suppression_by_quota() {
     let mut world = World::new(Version::V2, "", threshold("cfsQuota"), vec![best_effort("batch")]);

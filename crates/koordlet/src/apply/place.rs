@@ -15,14 +15,13 @@ pub fn dir_of(place: &Place, driver: Driver) -> Option<Dir> {
             let container: ContainerId = container.parse().ok()?;
             Some(driver.container_dir(&pod, &container))
         }
-        // A path that is the base itself names no application: everything else below the base would be changed with it.
-        Place::HostApplication(application) if application.dir.is_empty() => None,
         Place::HostApplication(application) => {
             let base = match application.base {
                 HostBase::CgroupRoot => Dir::root(),
                 HostBase::Kube(qos) => driver.qos_dir(qos),
             };
-            Dir::new(&format!("{base}/{}", application.dir))
+            // A path that is the base itself names no application: everything else below the base would be changed with it.
+            Dir::new(&format!("{base}/{}", application.dir)).filter(|dir| *dir != base)
         }
         Place::Dir(dir) => Dir::new(dir),
         Place::Host | Place::Resctrl(_) | Place::Process(_) => None,

@@ -102,6 +102,7 @@ fn places() {
         (Place::Container(id.clone(), "nonsense".into()), None),
         (app(below_be, "x/y"), Some("kubepods/besteffort/x/y".to_owned())),
         (app(below_be, ""), None),
+        (app(below_be, "./"), None),
         (app(HostBase::CgroupRoot, ""), None),
         (Place::Dir("a/../b".into()), None),
         (Place::Host, None),
@@ -126,6 +127,18 @@ fn a_write_leaves_a_record_and_a_metric_and_is_not_repeated() {
     let page = world.metrics.internal().render(Format::Prometheus);
     let line = "koordlet_resource_update_duration_milliseconds_count{type=\"cgroup\",status=\"success\"} 1";
     assert!(page.lines().any(|found| found == line), "{page}");
+}
+
+/// What becomes of an application beside the pods is no best-effort pod's business, whatever its folder is called.
+#[test]
+fn applications_are_not_taken_for_the_group_of_best_effort_pods() {
+    let mut world = World::new(Version::V1);
+    world.put("cgroup/cpu/besteffort/cpu.bvt_warp_ns", "0\n");
+    let place =
+        Place::HostApplication(Box::new(HostPlace { base: HostBase::CgroupRoot, dir: BEST_EFFORT.into() }));
+    world.apply(Batch::Each(vec![wish(place, File::CpuBvtWarp, Value::Number(-1), Cause::RuntimeHook)]));
+    let names: Vec<String> = world.records().into_iter().map(|(_, name, ..)| name).collect();
+    assert_eq!(names, ["host application besteffort"]);
 }
 
 /// Suppression and its end are kept by whoever keeps little.

@@ -331,13 +331,17 @@ fn recovered_cpus(sample: &Sample<'_>) -> Option<Batch> {
     levels(sample.groups, &full, &Why::default(), |_| Some(&full))
 }
 
-/// The full set for every group but those below pods that the cpuset hook looks after, sandboxes too.
-/// Spec: koordlet-enforce 5.7.
+/// The full set for every group but those below pods that the cpuset hook looks after, sandboxes too. Which group is the
+/// sandbox is known once the ids of all containers are told; until then nobody else would widen or narrow it, and on
+/// cgroup v1 it would hold up its parents. Spec: koordlet-enforce 5.7.
 fn managed_cpus(sample: &Sample<'_>) -> Option<Batch> {
     let full = full_cpus(sample.layout?, sample.pods);
-    let is_placed = |uid: &str| sample.pods.iter().any(|pod| *pod.id.uid == *uid && pod.is_placed());
+    let is_told =
+        |pod: &Pod| pod.containers.iter().chain(&pod.init_containers).all(|container| container.id.is_some());
     let is_hooked = |group: &BestEffortGroup| {
-        group.level == Level::Container && group.pod.as_deref().is_some_and(is_placed)
+        let pod = group.pod.as_ref().and_then(|uid| sample.pods.iter().find(|pod| pod.id.uid == *uid));
+        let is_written = |pod: &Pod| matches!(group.place, Place::Container(..)) || is_told(pod);
+        group.level == Level::Container && pod.is_some_and(|pod| pod.is_placed() && is_written(pod))
     };
     levels(sample.groups, &full, &Why::default(), |group| (!is_hooked(group)).then_some(&full))
 }

@@ -182,6 +182,15 @@ impl PodSketch {
         self
     }
 
+    /// The last container has no id yet: its image is being pulled.
+    pub(crate) fn pulling(self) -> PodSketch {
+        self.status(|all| {
+            if let Some(last) = all.container_statuses.as_mut().and_then(|statuses| statuses.last_mut()) {
+                (last.container_id, last.state) = (None, None);
+            }
+        })
+    }
+
     pub(crate) fn read(&self) -> Pod {
         Pod::read(&self.0)
     }
