@@ -83,7 +83,15 @@ fn the_device_daemon_describes_devices_and_takes_the_file_back() {
     tool("P800");
     shell("echo 'version: v1' > kdd.yaml");
     let output = path("infos/ic-device");
-    let mut daemon = Command::new(env!("CARGO_BIN_EXE_koord"))
+    /// Ends with the test, however that ends.
+    struct Daemon(std::process::Child);
+    impl Drop for Daemon {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let daemon = Command::new(env!("CARGO_BIN_EXE_koord"))
         .args(["device-daemon", "--host-root-dir=/"])
         .args([format!("--sys-root-dir={}", path("sys")), format!("--prints-output-file={output}")])
         .arg(format!("--config-file={}", path("kdd.yaml")))
@@ -91,6 +99,7 @@ fn the_device_daemon_describes_devices_and_takes_the_file_back() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
+    let mut daemon = Daemon(daemon);
     let described = |model: &str| {
         for _ in 0..600 {
             let found = std::fs::read_to_string(&output).unwrap_or_default();
@@ -109,10 +118,10 @@ fn the_device_daemon_describes_devices_and_takes_the_file_back() {
     // A faulty configuration file changes nothing.
     shell("echo 'version: v2' > kdd.yaml");
     tool("P900");
-    shell(&format!("kill -HUP {}", daemon.id()));
+    shell(&format!("kill -HUP {}", daemon.0.id()));
     described("P900");
-    shell(&format!("kill -TERM {}", daemon.id()));
-    assert!(daemon.wait().unwrap().success());
+    shell(&format!("kill -TERM {}", daemon.0.id()));
+    assert!(daemon.0.wait().unwrap().success());
     assert_eq!(std::fs::read_dir(path("infos")).unwrap().count(), 0);
     // Once, and a tool that fails: what could not be described is told by the exit code.
     let once = || {

@@ -7,7 +7,8 @@
 mod options;
 mod vendor;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -149,6 +150,8 @@ type Known = BTreeMap<&'static str, Vec<Xpu>>;
 struct Heard {
     known: Known,
     told: Told,
+    /// Those of the last look.
+    remarks: BTreeSet<String>,
     stuck: Stuck,
 }
 
@@ -184,11 +187,16 @@ fn look(options: &Options, heard: &mut Heard) -> bool {
         options.host_root.as_ref().map(|root| vec!["chroot".to_owned(), root.display().to_string()]);
     let stuck = heard.stuck.clone();
     let tools = Host { through: through.unwrap_or_default(), time_limit: TOOL_TIME_LIMIT, stuck };
-    let machine = Machine { tools: &tools, root: &options.root, dev: &options.dev };
+    let machine =
+        Machine { tools: &tools, root: &options.root, dev: &options.dev, remarks: RefCell::default() };
     look_at(&machine, &pci::identities(&options.root), heard)
 }
 
-fn look_at(machine: &Machine<'_>, devices: &[Identity], Heard { known, told, .. }: &mut Heard) -> bool {
+fn look_at(
+    machine: &Machine<'_>,
+    devices: &[Identity],
+    Heard { known, told, remarks, .. }: &mut Heard,
+) -> bool {
     let mut is_whole = true;
     for vendor in VENDORS {
         if !vendor.is_present(devices) {
@@ -211,6 +219,9 @@ fn look_at(machine: &Machine<'_>, devices: &[Identity], Heard { known, told, .. 
             }
         }
     }
+    let found = machine.remarks.take();
+    found.difference(remarks).for_each(|remark| tracing::warn!("{remark}"));
+    *remarks = found;
     let is_bare = known.values().all(Vec::is_empty);
     if told.is_news("all", if is_bare { "none" } else { "some" }) && is_bare {
         tracing::warn!("no accelerator of a known vendor was found");
@@ -339,6 +350,20 @@ mod tests {
         }
         fs::remove_dir_all(&infos).unwrap();
         assert!(remembered(&options).values().all(Vec::is_empty), "no file");
+    }
+
+    #[test]
+    fn a_device_that_nobody_knows_the_place_of_is_told_once() {
+        let kunlun = [Identity { vendor: 0x1d22, product: 0x3684 }];
+        let all = "0000:ff:00.0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 32768 19 20 P900 22\n";
+        let fake = Fake::new(&[("xpu_smi -m", all), ("xpu_smi -m -d /dev/xpu0", all)]);
+        let mut heard = Heard::default();
+        for want in [2, 0] {
+            let (_, told) = overheard(|| look_at(&fake.machine(), &kunlun, &mut heard));
+            assert_eq!(told.len(), want, "{told:?}");
+            let remark = "WARN nobody knows where device 0000:ff:00.0 sits";
+            assert_eq!(told.iter().filter(|text| text.starts_with(remark)).count(), want / 2, "{told:?}");
+        }
     }
 
     #[test]

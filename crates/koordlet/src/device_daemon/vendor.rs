@@ -11,9 +11,12 @@ mod metax;
 #[cfg(test)]
 pub(super) mod tests;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 
+use koord_kit::log::chain;
 use koord_linux::pci::{self, Identity};
 use koord_linux::root::Root;
 
@@ -66,6 +69,8 @@ pub(super) struct Machine<'m> {
     pub(super) root: &'m Root,
     /// The machine's `/dev`.
     pub(super) dev: &'m Path,
+    /// What is not as it should be about cards that are described all the same.
+    pub(super) remarks: RefCell<BTreeSet<String>>,
 }
 
 /// Why a vendor's devices are not known.
@@ -97,15 +102,15 @@ impl Machine<'_> {
         Ok(Answer { command: words.join(" "), text })
     }
 
+    fn remark(&self, text: String) {
+        self.remarks.borrow_mut().insert(text);
+    }
+
     /// Where a device sits, by its bus id. What `/sys` does not know is left to its default.
     fn topology(&self, bus_id: &str) -> Topology {
         let bus_id = pci::bus_id(bus_id).unwrap_or_else(|| bus_id.to_owned());
         let place = pci::place(self.root, &bus_id).unwrap_or_else(|error| {
-            tracing::warn!(
-                bus_id,
-                error = &error as &dyn std::error::Error,
-                "nobody knows where a device sits"
-            );
+            self.remark(format!("nobody knows where device {bus_id} sits: {}", chain(&error)));
             pci::Place::default()
         });
         Topology {

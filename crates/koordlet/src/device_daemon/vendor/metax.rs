@@ -1,6 +1,7 @@
 //! GPUs of MetaX, by `mx-smi`.
 
 use koord_api::keys::resource::{GPU_CORE, GPU_MEMORY};
+use koord_kit::log::chain;
 
 use super::{Answer, AskError, Card, Machine, each, last_word};
 use crate::devices::xpu::{Status, Xpu};
@@ -69,11 +70,7 @@ fn health(machine: &Machine<'_>, index: &str) -> Result<Status, AskError> {
         Err(hung @ AskError::Tool(Fault::Hung(_))) => return Err(hung),
         // Not every card counts its errors: one whose counters cannot be read is taken for a good one.
         Err(error) => {
-            tracing::warn!(
-                card = index,
-                error = &error as &dyn std::error::Error,
-                "a card's errors are not known"
-            );
+            machine.remark(format!("errors of MetaX card {index} are not known: {}", chain(&error)));
             None
         }
     };

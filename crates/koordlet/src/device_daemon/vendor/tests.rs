@@ -49,7 +49,7 @@ impl Fake {
     }
 
     pub(in super::super) fn machine(&self) -> Machine<'_> {
-        Machine { tools: self, root: &self.root, dev: &self.dev }
+        Machine { tools: self, root: &self.root, dev: &self.dev, remarks: RefCell::default() }
     }
 
     fn cards(&self, name: &str) -> Result<Vec<Card>, AskError> {
