@@ -2,6 +2,7 @@
 
 mod core_sched;
 mod evictions;
+mod normalization;
 mod oom_score;
 mod pod_resctrl;
 mod terway;
