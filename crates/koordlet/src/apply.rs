@@ -339,7 +339,7 @@ impl Applier {
             return Report::default();
         }
         copies::fill_in(&self.cgroups, &mut updates);
-        let outcomes = self.executor.apply(now, Caching::Look, &updates);
+        let outcomes = self.executor.restore(now, &updates);
         let report = self.take_in(&updates, &outcomes);
         for (key, outcome) in keys.iter().zip(&outcomes) {
             if matches!(outcome, Outcome::Written) {

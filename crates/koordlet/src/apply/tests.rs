@@ -311,6 +311,28 @@ fn changes_are_given_back() {
     }
 }
 
+/// What the host had goes back though a strategy may not ask for it.
+#[test]
+fn values_beyond_our_ranges_are_given_back() {
+    let mut world = World::new(Version::V2);
+    let (scale, free) = ("../../proc/sys/vm/watermark_scale_factor", "../../proc/sys/vm/min_free_kbytes");
+    let weight = "cgroup/kubepods/besteffort/io.weight";
+    for (file, before) in [(scale, "1000\n"), (free, "8192\n"), (weight, "default 50\n")] {
+        world.put(file, before);
+    }
+    let host = |file, value| wish(Place::Host, file, Value::Number(value), Cause::SystemConfig);
+    let disk = crate::decide::wish::Disk { major: 8, minor: 0 };
+    world.apply(Batch::Each(vec![
+        host(File::WatermarkScaleFactor, 150),
+        host(File::MinFreeKbytes, 100_000),
+        wish(be(), File::BlkioWeight, Value::Disk(disk, "60".to_owned()), Cause::BlockIo),
+    ]));
+    assert_eq!([scale, free, weight].map(|file| world.get(file)), ["150", "100000", "8:0 60"]);
+    world.restart();
+    assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report { written: 3, failed: 0 });
+    assert_eq!([scale, free, weight].map(|file| world.get(file)), ["1000", "8192", "8:0 default"]);
+}
+
 /// A process that ended is forgotten, and whoever has its id now is left alone.
 #[test]
 fn scores_are_given_back_to_their_processes() {
