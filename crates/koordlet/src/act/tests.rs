@@ -5,6 +5,7 @@ mod evictions;
 mod normalization;
 mod oom_score;
 mod pod_resctrl;
+mod suppression;
 mod terway;
 mod traffic;
 
