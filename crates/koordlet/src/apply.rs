@@ -1,8 +1,9 @@
 //! How wishes reach the kernel: each becomes an update of one file, with its cause, and the executor does the rest.
 //!
-//! `place` turns a neutral place into a directory, `undo` remembers what stood there before us. What is tried
-//! leaves a record and a metric; what fails again and again is told once. Spec: koordlet-enforce 3, 17.
+//! `place` turns a neutral place into a directory, `undo` remembers what stood there before us, `copies` what was only a
+//! copy of that. What is tried leaves a record and a metric; what fails again and again is told once. Spec: koordlet-enforce 3, 17.
 
+mod copies;
 mod place;
 mod undo;
 
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 use koord_api::qos::KubeQos;
 use koord_linux::cgroup::Cgroups;
 use koord_linux::error::Error;
-use koord_linux::executor::{self, Attempt, Caching, Executor, Outcome, Target, Update, Words};
+use koord_linux::executor::{self, Attempt, Caching, Executor, INHERITED, Outcome, Target, Update, Words};
 use koord_linux::process::Process;
 use koord_linux::resctrl::{Line, Resctrl};
 use koord_linux::resource::Resource;
@@ -105,10 +106,12 @@ impl Applier {
         let undo = Arc::new(Mutex::new(undo));
         let (log, counts, ledger) = (records.clone(), metrics.clone(), undo.clone());
         let audit = Box::new(move |attempt: &Attempt<'_>| tell(attempt, &log, &counts, &ledger));
-        let notebook = undo.clone();
+        let (notebook, version) = (undo.clone(), cgroups.version());
         let notes = Box::new(move |update: &Update, before: &str| {
             if let Some(cause) = &update.cause {
-                lock(&notebook).note(update, before, cause);
+                let mut notebook = lock(&notebook);
+                let is_copy = copies::is_copy(&notebook, version, &update.target);
+                notebook.note(update, if is_copy { INHERITED } else { before }, cause);
             }
         });
         Applier {
@@ -330,11 +333,13 @@ impl Applier {
     /// Gives back those of our changes that are meant, whatever was written to the files since. Those that fail are
     /// remembered for another try; those of groups that are gone are not.
     pub fn give_back(&mut self, now: Instant, is_meant: impl Fn(&Change<'_>) -> bool) -> Report {
-        let (keys, updates) = lock(&self.undo).updates(self.cgroups.version(), &is_meant);
+        copies::take_in(&mut lock(&self.undo), &self.cgroups, &is_meant);
+        let (keys, mut updates) = lock(&self.undo).updates(self.cgroups.version(), &is_meant);
         if updates.is_empty() {
             return Report::default();
         }
-        let outcomes = self.executor.apply(now, Caching::Look, &updates);
+        copies::fill_in(&self.cgroups, &mut updates);
+        let outcomes = self.executor.restore(now, &updates);
         let report = self.take_in(&updates, &outcomes);
         for (key, outcome) in keys.iter().zip(&outcomes) {
             if matches!(outcome, Outcome::Written) {

@@ -26,6 +26,9 @@ pub use table::TABLES;
 /// Which of a node's addresses kubelet may be asked at.
 const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS"];
 
+/// Ten years: more seconds mean as much as for ever, and a clock cannot be asked for what comes after so many.
+const SECONDS_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// A checked command line, with what the environment says.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -408,8 +411,9 @@ impl Reader<'_> {
         })
     }
 
+    /// Whole seconds; very many are cut short.
     fn seconds(&mut self, name: &str) -> Duration {
-        Duration::from_secs(self.number(name))
+        Duration::from_secs(self.number(name)).min(SECONDS_MAX)
     }
 
     fn path(&self, name: &str) -> PathBuf {

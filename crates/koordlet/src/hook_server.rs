@@ -3,6 +3,8 @@
 //! A request is echoed, with what hooks say laid over it; a pod's own group is written by the node's thread. A hook never
 //! keeps a pod from starting: what is not said in time, or fails, is left to the reconciler, unless
 //! `--runtime-hooks-plugin-failure-policy` is Fail. [`register`] tells the proxy where we are.
+//!
+//! Differs: no server reflection yet; the proxy knows the service, and does not ask.
 
 mod register;
 

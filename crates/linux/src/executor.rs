@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::cgroup::{Cgroups, Dir, Version};
 use crate::error::{Error, Malformed};
 use crate::resctrl::{Line, Resctrl, Schema, Schemata, count_fault};
-use crate::resource::{Resource, current_value, encode};
+use crate::resource::{Resource, convert, current_value, encode};
 use crate::root::Root;
 use crate::system::SystemFile;
 use crate::text;
@@ -135,6 +135,15 @@ pub enum Caching {
     Look,
 }
 
+/// Whose word counts about a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judge {
+    /// The ranges of the specification, before anything is written.
+    Ranges,
+    /// The kernel alone.
+    Kernel,
+}
+
 /// What became of an update.
 #[derive(Debug)]
 pub enum Outcome {
@@ -249,6 +258,15 @@ impl Executor {
     /// Any number of values, in whatever order keeps every child within its parent. Never stops at a failure.
     /// Outcomes stand in the order of the updates.
     pub fn apply(&mut self, now: Instant, caching: Caching, updates: &[Update]) -> Vec<Outcome> {
+        self.run(now, caching, Judge::Ranges, updates)
+    }
+
+    /// The same for what files held before: our ranges are about wishes, and the kernel took these values from somebody.
+    pub fn restore(&mut self, now: Instant, updates: &[Update]) -> Vec<Outcome> {
+        self.run(now, Caching::Look, Judge::Kernel, updates)
+    }
+
+    fn run(&mut self, now: Instant, caching: Caching, judge: Judge, updates: &[Update]) -> Vec<Outcome> {
         self.cache.expire(now);
         let mut outcomes: Vec<Outcome> = updates.iter().map(|_| Outcome::Known).collect();
         let mut jobs: Vec<Job> = Vec::new();
@@ -256,7 +274,7 @@ impl Executor {
             if !is_last {
                 outcomes[at] = Outcome::Superseded;
             } else if caching == Caching::Look || self.cache.needs(now, &updates[at]) {
-                match self.prepare(&updates[at]) {
+                match self.prepare(&updates[at], judge) {
                     Ok(job) => jobs.push(Job { at, ..job }),
                     Err(error) => outcomes[at] = refused(error),
                 }
@@ -267,13 +285,15 @@ impl Executor {
     }
 
     /// Checks the value and reads what the file holds.
-    fn prepare(&self, update: &Update) -> Result<Job, Error> {
+    fn prepare(&self, update: &Update, judge: Judge) -> Result<Job, Error> {
         let invalid = |name, source: Malformed| Error::Invalid { name, value: update.value.clone(), source };
         let job = |path, item| Job { at: 0, path, item };
         match &update.target {
-            Target::Cgroup { resource, dir } => self.prepare_cgroup(update, *resource, dir),
+            Target::Cgroup { resource, dir } => self.prepare_cgroup(update, *resource, dir, judge),
             Target::System(file) => {
-                file.validate(&update.value).map_err(|source| invalid(file.name(), source))?;
+                if judge == Judge::Ranges {
+                    file.validate(&update.value).map_err(|source| invalid(file.name(), source))?;
+                }
                 file.require(&self.root)?;
                 let path = file.path(&self.root);
                 let current = text::read(&path)?.trim_matches('\n').to_owned();
@@ -289,7 +309,13 @@ impl Executor {
         }
     }
 
-    fn prepare_cgroup(&self, update: &Update, resource: Resource, dir: &Dir) -> Result<Job, Error> {
+    fn prepare_cgroup(
+        &self,
+        update: &Update,
+        resource: Resource,
+        dir: &Dir,
+        judge: Judge,
+    ) -> Result<Job, Error> {
         let name = resource.name();
         let invalid = |source: Malformed| Error::Invalid { name, value: update.value.clone(), source };
         let path = self.cgroups.path(resource, dir)?;
@@ -303,7 +329,11 @@ impl Executor {
             let item = Item { held: Held::Text, depth, value: INHERITED.to_owned(), current };
             return Ok(Job { at: 0, path, item });
         }
-        let value = encode(resource, version, &update.value).map_err(invalid)?;
+        let value = match judge {
+            Judge::Ranges => encode(resource, version, &update.value),
+            Judge::Kernel => convert(resource, version, &update.value),
+        };
+        let value = value.map_err(invalid)?;
         if resource == Resource::CpusetCpus && value.is_empty() {
             // Differs: upstream writes it, and tasks of the group then cannot start: no space left on device.
             return Err(invalid(Malformed("a cpuset needs a CPU".into())));

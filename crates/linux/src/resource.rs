@@ -6,7 +6,7 @@
 use crate::cgroup::Version;
 
 pub use compare::{current_value, is_same, raised};
-pub use convert::{encode, shares_of_weight, weight_of_shares};
+pub use convert::{convert, encode, shares_of_weight, weight_of_shares};
 pub use device::{Device, DeviceLine, value_of_device};
 pub(crate) use validate::in_range;
 pub use validate::validate;

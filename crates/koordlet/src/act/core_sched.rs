@@ -218,7 +218,7 @@ fn kernel(setting: &Setting, cookies: &dyn Cookies) -> Option<Kernel> {
     has_feature.then_some(Kernel::Anolis { has_switch: false })
 }
 
-/// Containers and sandboxes of active pods, oldest pods first.
+/// Containers and sandboxes of active pods, oldest pods first; init containers while they run.
 fn units<'a>(setting: &Setting, ground: &Ground<'a>, rule: &Rule) -> Vec<Unit<'a>> {
     let sandboxes = sandboxes(&setting.cgroups, ground.snapshot);
     let mut pods: Vec<&Pod> = ground.pods.iter().filter(|pod| pod.is_active()).collect();
@@ -229,7 +229,7 @@ fn units<'a>(setting: &Setting, ground: &Ground<'a>, rule: &Rule) -> Vec<Unit<'a
         if want == Want::Untouched {
             continue;
         }
-        let containers = pod.containers.iter().filter(|container| container.is_running && !pod.is_kata);
+        let containers = pod.hooked_containers().filter(|container| container.is_running);
         let containers =
             containers.filter_map(|container| Some((container.name.as_str(), container.place(pod)?)));
         let sandbox = sandboxes.get(&pod.id.uid).map(|place| ("", place.clone()));

@@ -15,9 +15,11 @@ use koord_api::annotation::ratio::Ratio;
 use koord_api::cpuset::CpuSet;
 use koord_api::number::nearest;
 use koord_linux::cgroup::{Cgroups, sandbox};
+use koord_linux::cpu_stat::quota_us;
+use koord_linux::resource::Resource;
 
 use super::{Ground, Hands, Setting, Strategy};
-use crate::apply::Report;
+use crate::apply::{Report, dir_of};
 use crate::decide::hooks::cpu_normalization::{self, Whose};
 use crate::decide::hooks::{batch_resource, cpuset};
 use crate::decide::snapshot::{Layout, Pod};
@@ -34,6 +36,8 @@ pub(super) struct Reconciler {
     identity: Identity,
     /// What quotas were last scaled by.
     scaled_by: Option<Ratio>,
+    /// Whether quotas were looked at that an earlier run may have scaled.
+    has_met_quotas: bool,
     /// What was last wrong with host applications, so that it is told once.
     refused: Vec<String>,
     resctrl: PodResctrls,
@@ -117,20 +121,30 @@ impl Reconciler {
 
     /// Quotas under a ratio. Once it was applied to all, what burst moves every second anyway is left to it.
     fn normalize(&mut self, setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {
-        let ratio = hands.shared.normalization.ratio;
+        let cpu_normalization::Memory { ratio, is_known } = hands.shared.normalization;
+        let can_meet = is_known && !ground.pods.is_empty();
+        let is_first = can_meet && !std::mem::replace(&mut self.has_met_quotas, true);
         let is_new = std::mem::replace(&mut self.scaled_by, ratio) != ratio;
-        if !is_new && ratio.is_none() {
-            return;
-        }
         let is_burst_on = setting.gates.is_on("CPUBurst") && !setting.qos.reconcile_interval.is_zero();
-        let whose = match is_burst_on && !is_new {
-            true => Whose::BesideBurst { is_pinned_left_out: setting.is_pinned_quota_unset() },
-            false => Whose::All,
+        let beside_burst = Whose::BesideBurst { is_pinned_left_out: setting.is_pinned_quota_unset() };
+        let batch = match ratio {
+            None if is_new => cpu_normalization::wishes(ground.pods, None, Whose::All),
+            None if is_first => cpu_normalization::left_scaled(ground.pods, |place| quota(setting, place)),
+            None => return,
+            Some(_) if is_burst_on && !is_new => cpu_normalization::wishes(ground.pods, ratio, beside_burst),
+            Some(_) => cpu_normalization::wishes(ground.pods, ratio, Whose::All),
         };
         let start = Instant::now();
-        let report = hands.apply(ground, &cpu_normalization::wishes(ground.pods, ratio, whose));
+        let report = hands.apply(ground, &batch);
         timed(&setting.metrics, "pod", "cpu.cfs_quota_us", start, report);
     }
+}
+
+/// The quota that a group has now; -1 is none.
+fn quota(setting: &Setting, place: &Place) -> Option<i64> {
+    let dir = dir_of(place, setting.cgroups.driver())?;
+    let parse = |content: &[u8]| quota_us(setting.version(), content);
+    setting.cgroups.read(Resource::CfsQuotaUs, &dir, parse).ok()
 }
 
 fn batch_resources(setting: &Setting, ground: &Ground<'_>, hands: &mut Hands<'_>) {

@@ -96,9 +96,11 @@ impl Strategy for Suppress {
             is_cpu_manager_on: setting.gates.is_on("BECPUManager"),
         };
         let mut plan = cpu_suppress::plan(&sample, switches, self.memory);
+        let recovery = plan.take_recovery();
         let batches = std::mem::take(&mut plan.batches);
-        let report = hands.settle(ground, batches, &mut self.settled);
-        self.memory.settle(&plan, report.is_good());
+        hands.settle(ground, batches, &mut self.settled);
+        let is_written = recovery.is_some_and(|batch| hands.apply(ground, &batch).is_good());
+        self.memory.settle(&plan, is_written);
         show(&plan, &old_cpus, setting);
         self.tell(plan.verdict);
     }

@@ -2,8 +2,10 @@
 
 mod core_sched;
 mod evictions;
+mod normalization;
 mod oom_score;
 mod pod_resctrl;
+mod suppression;
 mod terway;
 mod traffic;
 

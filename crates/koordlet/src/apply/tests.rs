@@ -324,6 +324,28 @@ fn changes_are_given_back() {
     }
 }
 
+/// What the host had goes back though a strategy may not ask for it.
+#[test]
+fn values_beyond_our_ranges_are_given_back() {
+    let mut world = World::new(Version::V2);
+    let (scale, free) = ("../../proc/sys/vm/watermark_scale_factor", "../../proc/sys/vm/min_free_kbytes");
+    let weight = "cgroup/kubepods/besteffort/io.weight";
+    for (file, before) in [(scale, "1000\n"), (free, "8192\n"), (weight, "default 50\n")] {
+        world.put(file, before);
+    }
+    let host = |file, value| wish(Place::Host, file, Value::Number(value), Cause::SystemConfig);
+    let disk = crate::decide::wish::Disk { major: 8, minor: 0 };
+    world.apply(Batch::Each(vec![
+        host(File::WatermarkScaleFactor, 150),
+        host(File::MinFreeKbytes, 100_000),
+        wish(be(), File::BlkioWeight, Value::Disk(disk, "60".to_owned()), Cause::BlockIo),
+    ]));
+    assert_eq!([scale, free, weight].map(|file| world.get(file)), ["150", "100000", "8:0 60"]);
+    world.restart();
+    assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report { written: 3, failed: 0 });
+    assert_eq!([scale, free, weight].map(|file| world.get(file)), ["1000", "8192", "8:0 default"]);
+}
+
 /// A process that ended is forgotten, and whoever has its id now is left alone.
 #[test]
 fn scores_are_given_back_to_their_processes() {
@@ -415,6 +437,49 @@ fn inherited_sets_and_lines_of_disks_are_given_back() {
     assert_eq!(report, Report { written: 2, failed: 0 });
     assert_eq!(world.get(&file("cpuset.cpus")), "");
     assert_eq!(world.get(&file("io.max")), "8:16 rbps=5", "the other disk has what it had");
+}
+
+/// On v1 a group that begins while its parent has few CPUs has a copy of these, and gets what the parent gets back. What
+/// another strategy gave a container stays until that goes.
+#[test]
+fn copies_of_a_parents_set_are_given_back_with_it() {
+    let mut world = World::new(Version::V1);
+    let file = |dir: &str| format!("cgroup/cpuset/kubepods/besteffort{dir}/cpuset.cpus");
+    let sets = |world: &World, dirs: &[&str]| -> Vec<String> {
+        dirs.iter().map(|dir| world.get(&file(dir))).collect()
+    };
+    let cpus = |dir: &str, cpus: &str, cause| {
+        let place = Place::Dir(format!("kubepods/besteffort{dir}").into());
+        wish(place, File::CpusetCpus, Value::Cpus(cpus.parse().unwrap()), cause)
+    };
+    let suppress = |world: &mut World, set: &str, dirs: &[&str]| {
+        let wishes = dirs.iter().map(|dir| cpus(dir, set, Cause::CpuSuppress));
+        assert_eq!(world.apply(Batch::Each(wishes.collect())).failed, 0);
+    };
+    let old = ["", "/poda", "/poda/a"];
+    for (dir, set) in old.into_iter().zip(["0-15", "0-15", "2-15"]) {
+        world.put(&file(dir), set);
+    }
+    suppress(&mut world, "0-1,8", &old);
+    let (written, untouched, pinned) = (["/podb", "/podb/b"], ["/podc", "/podc/c"], "/podc/p");
+    written.into_iter().for_each(|dir| world.put(&file(dir), "0-1,8"));
+    suppress(&mut world, "0-2", &[&old[..], &written].concat());
+    untouched.into_iter().chain([pinned]).for_each(|dir| world.put(&file(dir), "0-2"));
+    world.apply(Batch::Each(vec![cpus(pinned, "2", Cause::RuntimeHook)]));
+    suppress(&mut world, "0-2", &[&old[..], &written, &untouched].concat());
+    world.restart();
+    let is_ours = |change: &Change<'_>| change.reason == Cause::CpuSuppress.reason();
+    assert_eq!(world.applier.give_back(Instant::now(), is_ours), Report { written: 7, failed: 0 });
+    assert_eq!(sets(&world, &old), ["0-15", "0-15", "2-15"]);
+    assert_eq!(sets(&world, &written), ["0-15", "0-15"]);
+    assert_eq!(sets(&world, &untouched), ["0-15", "0-15"]);
+    assert_eq!(world.get(&file(pinned)), "2");
+    let told = "give cpuset.cpus back nothing of its own; it had been changed for AdjustBEByNodeCPUUsage";
+    assert!(world.records().iter().any(|(_, name, _, message)| name.ends_with("/podc/c") && message == told));
+    world.restart();
+    assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report { written: 1, failed: 0 });
+    assert_eq!(world.get(&file(pinned)), "0-15");
+    assert!(lock(&world.applier.undo).is_empty());
 }
 
 #[test]

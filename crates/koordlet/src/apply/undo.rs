@@ -165,6 +165,33 @@ impl Undo {
         self.entries.insert(child, before);
     }
 
+    /// Whether the CPU set of a group was changed by us.
+    pub(super) fn has_set(&self, group: &Dir) -> bool {
+        self.entries.get(&Key::of_set(group)).is_some_and(|before| before.is_written)
+    }
+
+    /// Whether the CPU set of a group is among the changes that are meant.
+    pub(super) fn is_set_meant(&self, group: &Dir, is_meant: &dyn Fn(&Change<'_>) -> bool) -> bool {
+        let key = Key::of_set(group);
+        let change = self.entries.get(&key).filter(|before| before.is_written);
+        change.is_some_and(|before| is_meant(&key.change(&before.reason)))
+    }
+
+    /// Takes note of a group that has a copy of the CPU set that we gave its parent, unless we changed it ourselves.
+    pub(super) fn inherit_set(&mut self, group: &Dir, parent: &Dir) {
+        let key = Key::of_set(group);
+        let changed = self.entries.get(&Key::of_set(parent)).filter(|parent| parent.is_written);
+        let Some(reason) = changed.map(|parent| parent.reason.clone()).filter(|_| !self.has_set(group))
+        else {
+            return;
+        };
+        if let Some(line) = Line::of(&key.target, INHERITED, &reason) {
+            self.append(&line);
+        }
+        let before = Before { value: INHERITED.to_owned(), reason, subject: None, is_written: true };
+        self.entries.insert(key, before);
+    }
+
     fn append(&mut self, line: &Line) {
         if let (Some(file), Ok(mut text)) = (&mut self.file, serde_json::to_string(line)) {
             text.push('\n');
@@ -266,6 +293,10 @@ impl Key {
             _ => None,
         };
         Key { target, part }
+    }
+
+    fn of_set(group: &Dir) -> Key {
+        Key { target: Target::Cgroup { resource: Resource::CpusetCpus, dir: group.clone() }, part: None }
     }
 
     /// What a file's content says about this. None for a feature that it does not list.

@@ -147,15 +147,14 @@ impl Turn<'_> {
         let limit_milli = milli(&container.limits, CPU).filter(|limit| *limit > 0)?;
         let id = container.id.clone().filter(|_| container.is_running)?;
         // Differs: a pinned pod's quota is left to the cpuset hook, which takes it off (item 28).
-        if self.sample.is_pinned_quota_unset && self.pod.is_pinned() {
+        if self.is_left_out() {
             return None;
         }
         let limit = nearest(limit_milli) / 1000.0;
         let used = group.used.unwrap_or(limit);
         let is_allowed = self.buckets.ask(&id, self.now, self.strategy, used / limit * 100.0, luck);
         // Differs: the base is what CPU normalization makes of the limit, so that the two agree (item 28).
-        let ratio = self.sample.normalization.filter(|_| cpu_normalization::applies(self.pod));
-        let base = convert::scaled_quota(convert::quota(limit_milli), ratio);
+        let base = convert::scaled_quota(convert::quota(limit_milli), self.normalization());
         let wish = Operation::wanted(self.strategy, is_allowed, group.throttled);
         Some(quota::Move::new(base, self.strategy, group.quota?, wish, self.node.state))
     }
@@ -172,30 +171,11 @@ impl Turn<'_> {
 
     /// Bursts that must shrink before quotas do, then quotas, then the other bursts.
     fn batches(&self, containers: &[ContainerBurst], out: &mut Vec<Batch>) {
-        let mut pod_quota = self.sample.groups.get(&self.pod.place()).and_then(|group| group.quota);
-        let first_pod_quota = pod_quota;
-        let mut lowest = pod_quota;
-        let mut quotas = Vec::new();
-        for container in containers {
-            let Some(wanted) = container.quota.as_ref().filter(|quota| quota.target != quota.before) else {
-                continue;
-            };
-            let delta = wanted.delta();
-            let why = self.why(container, wanted);
-            let own = self.wish(container, File::CpuCfsQuota, wanted.target).map(|wish| wish.because(&why));
-            let moved = |quota: i64| quota.saturating_add(delta).max(CFS_QUOTA_MIN_US);
-            let pods = pod_quota.filter(|quota| *quota > 0 && delta != 0).map(moved);
-            pod_quota = pods.or(pod_quota);
-            lowest = lowest.min(pod_quota);
-            let pods =
-                pods.map(|quota| self.pod_wish(File::CpuCfsQuota, quota, Cause::QuotaBurst).because(&why));
-            let chain = if delta > 0 {
-                pods.into_iter().chain(own).collect()
-            } else {
-                own.into_iter().chain(pods).collect()
-            };
-            quotas.push(Batch::Chain(chain));
-        }
+        let held = self.sample.groups.get(&self.pod.place()).and_then(|group| group.quota);
+        let mut quotas = match self.normalization() {
+            Some(ratio) => self.quotas_at_once(containers, held, ratio),
+            None => self.quotas_in_turn(containers, held),
+        };
         // Any quota is less than none.
         let is_shrinking = |c: &&ContainerBurst| {
             c.quota.as_ref().is_some_and(|quota| quota.before < 0 || quota.target < quota.before)
@@ -205,8 +185,8 @@ impl Turn<'_> {
             Some(self.wish(c, File::CpuCfsBurst, c.burst?)?.because(&Why::KernelBurst(c.saving)))
         };
         // A quota that dips on its way, even if it ends higher, needs a burst that fits below the dip.
-        let is_pod_shrinking = lowest < first_pod_quota;
-        let pod_quota = if is_pod_shrinking { lowest } else { pod_quota };
+        let is_pod_shrinking = quotas.pod_lowest < held;
+        let pod_quota = if is_pod_shrinking { quotas.pod_lowest } else { quotas.pod };
         let sum = self.pod_burst(containers, pod_quota);
         let why = Why::KernelBurst(self.pod_saving(pod_quota));
         let pod_burst =
@@ -215,8 +195,86 @@ impl Turn<'_> {
         let early: Vec<Wish> = early.iter().filter_map(write).chain(before).collect();
         let late: Vec<Wish> = late.iter().filter_map(write).chain(after).collect();
         out.extend(Some(early).filter(|wishes| !wishes.is_empty()).map(Batch::Each));
-        out.append(&mut quotas);
+        out.append(&mut quotas.batches);
         out.extend(Some(late).filter(|wishes| !wishes.is_empty()).map(Batch::Each));
+    }
+
+    /// Each container takes its pod along by as much as it moves itself.
+    fn quotas_in_turn(&self, containers: &[ContainerBurst], held: Option<i64>) -> Quotas {
+        let mut quotas = Quotas { batches: Vec::new(), pod: held, pod_lowest: held };
+        for (container, wanted) in moving(containers) {
+            let delta = wanted.delta();
+            let why = self.why(container, wanted);
+            let own = self.wish(container, File::CpuCfsQuota, wanted.target).map(|wish| wish.because(&why));
+            let moved = |quota: i64| quota.saturating_add(delta).max(CFS_QUOTA_MIN_US);
+            let pods = quotas.pod.filter(|quota| *quota > 0 && delta != 0).map(moved);
+            quotas.pod = pods.or(quotas.pod);
+            quotas.pod_lowest = quotas.pod_lowest.min(quotas.pod);
+            let pods =
+                pods.map(|quota| self.pod_wish(File::CpuCfsQuota, quota, Cause::QuotaBurst).because(&why));
+            let chain = if delta > 0 {
+                pods.into_iter().chain(own).collect()
+            } else {
+                own.into_iter().chain(pods).collect()
+            };
+            quotas.batches.push(Batch::Chain(chain));
+        }
+        quotas
+    }
+
+    /// The pod and its containers together, each where it belongs.
+    ///
+    /// Differs: where CPU normalization scales quotas, the pod's follows from limits and not from its last value: a container
+    /// begins with a quota that nobody scaled and its pod never had, and would take the pod down with it (item 28).
+    fn quotas_at_once(&self, containers: &[ContainerBurst], held: Option<i64>, ratio: Ratio) -> Quotas {
+        let target = held.filter(|quota| *quota > 0).and_then(|_| self.normal_quota(containers, ratio));
+        let is_moving = target.is_some() && target != held;
+        let pods = target.filter(|_| is_moving).map(|quota| {
+            let why = self.why_normal(containers, ratio);
+            self.pod_wish(File::CpuCfsQuota, quota, Cause::QuotaBurst).because(&why)
+        });
+        let own = |(container, wanted): (&ContainerBurst, &quota::Move)| {
+            let wish = self.wish(container, File::CpuCfsQuota, wanted.target)?;
+            Some(wish.because(&self.why(container, wanted)))
+        };
+        let own: Vec<Wish> = moving(containers).filter_map(own).collect();
+        let levels = vec![pods.into_iter().collect(), own];
+        let is_quiet = levels.iter().all(Vec::is_empty);
+        let batches = if is_quiet { Vec::new() } else { vec![Batch::Levels(levels)] };
+        let pod = target.or(held);
+        Quotas { batches, pod, pod_lowest: held.min(pod) }
+    }
+
+    /// The ratio that the pod's quotas are scaled by; none when they are not, or are left to others.
+    fn normalization(&self) -> Option<Ratio> {
+        let is_scaled = cpu_normalization::applies(self.pod) && !self.is_left_out();
+        self.sample.normalization.filter(|_| is_scaled)
+    }
+
+    /// A pinned pod's quota is left to the cpuset hook, which takes it off.
+    fn is_left_out(&self) -> bool {
+        self.sample.is_pinned_quota_unset && self.pod.is_pinned()
+    }
+
+    /// What the pod's limits say together, scaled, and what its containers have above theirs. None without a limit, and
+    /// while an init container runs: kubelet may have made room for it.
+    fn normal_quota(&self, containers: &[ContainerBurst], ratio: Ratio) -> Option<i64> {
+        let whole = cpu_normalization::pod_quota(self.pod);
+        let is_beginning = self.pod.running_init_containers().next().is_some();
+        let base = (whole > 0 && !is_beginning).then(|| convert::scaled_quota(whole, Some(ratio)))?;
+        let moves = containers.iter().filter_map(|container| container.quota.as_ref());
+        Some(moves.map(quota::Move::above).fold(base, i64::saturating_add))
+    }
+
+    /// The first container that has more than its limit says; else the limits themselves.
+    fn why_normal(&self, containers: &[ContainerBurst], ratio: Ratio) -> Why {
+        let raised = |container: &ContainerBurst| {
+            let quota = container.quota.filter(|quota| quota.above() > 0)?;
+            Some(self.why(container, &quota))
+        };
+        let quota = cpu_normalization::pod_quota(self.pod);
+        let scaling = cpu_normalization::Scaling { quota, ratio: Some(ratio) };
+        containers.iter().find_map(raised).unwrap_or(Why::Normalization(scaling))
     }
 
     /// The sum over containers of what they should have; none without containers or when it is too large.
@@ -253,6 +311,20 @@ impl Turn<'_> {
     fn pod_wish(&self, file: File, value: i64, cause: Cause) -> Wish {
         Wish::new(self.pod.place(), file, Value::Number(value), cause)
     }
+}
+
+/// Writes of a pod's quotas, and what they make of its own. Microseconds; -1 is none.
+struct Quotas {
+    batches: Vec<Batch>,
+    /// None when it is not known.
+    pod: Option<i64>,
+    pod_lowest: Option<i64>,
+}
+
+/// Containers whose quota is not where it should be.
+fn moving(containers: &[ContainerBurst]) -> impl Iterator<Item = (&ContainerBurst, &quota::Move)> {
+    let quotas = containers.iter().filter_map(|container| Some((container, container.quota.as_ref()?)));
+    quotas.filter(|(_, quota)| quota.target != quota.before)
 }
 
 /// What moved a quota.

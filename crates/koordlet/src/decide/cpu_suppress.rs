@@ -56,7 +56,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Takes note of what became of a plan's quota write, if it had one.
+    /// Takes note of whether the quota was written, where a plan gives it back.
     pub fn settle(&mut self, plan: &Plan, is_written: bool) {
         match plan.quota {
             QuotaMove::Used => self.is_quota_recovered = false,
@@ -74,13 +74,20 @@ pub struct Plan {
     pub batches: Vec<Batch>,
 }
 
+impl Plan {
+    /// Takes the write that gives the quota back out of the others: what becomes of these says nothing about it.
+    pub fn take_recovery(&mut self) -> Option<Batch> {
+        (self.quota == QuotaMove::Recovered).then(|| self.batches.pop()).flatten()
+    }
+}
+
 /// What happens to the quota of best-effort pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaMove {
     None,
     /// The quota policy is in force.
     Used,
-    /// The quota is given back.
+    /// The quota is given back, by the last batch.
     Recovered,
 }
 

@@ -216,6 +216,23 @@ fn fields_of_strategies_and_hooks() {
     assert_eq!(hooks.server.failure_policy, "Fail");
 }
 
+/// However many seconds are asked for, there is a moment after them.
+#[test]
+fn many_seconds_are_ten_years() {
+    let most = i64::MAX;
+    let line = format!(
+        "--resource-force-update-seconds={most} --cpu-suppress-interval-seconds={most} \
+         --cpu-evict-cool-time-seconds={most} --kubelet-sync-interval=9223372036s"
+    );
+    let options = run(&line);
+    let qos = &options.qos;
+    for seconds in [qos.force_update_after, qos.suppress_interval, qos.cpu_evict_cool] {
+        assert_eq!(seconds.as_secs(), 315_360_000);
+    }
+    let longest = options.kubelet.sync_interval.unwrap();
+    assert!(std::time::Instant::now().checked_add(longest).is_some(), "{longest:?}");
+}
+
 #[test]
 fn lists() {
     for (line, want) in [

@@ -35,6 +35,12 @@ impl Dir {
         &self.0
     }
 
+    /// None for the root.
+    pub fn parent(&self) -> Option<Dir> {
+        let parent = self.0.rsplit_once('/').map_or("", |(parent, _)| parent);
+        (!self.0.is_empty()).then(|| Dir(parent.into()))
+    }
+
     /// How far below the root: 0 for the root itself.
     pub fn depth(&self) -> usize {
         if self.0.is_empty() { 0 } else { self.0.split('/').count() }

@@ -90,6 +90,27 @@ fn values_that_the_kernel_would_refuse_are_not_written() {
     assert_eq!(world.taken_log(), [""; 0]);
 }
 
+/// What a file held goes back, though no wish may be so. Spec: koordlet-enforce 2.4, 2.6.
+#[test]
+fn values_of_others_are_restored_whatever_our_ranges_say() {
+    let mut world = World::new(Version::V2);
+    let scale = SystemFile::WatermarkScaleFactor;
+    let path = scale.path(&world.root);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "400\n").unwrap();
+    world.put(Resource::IoWeight, &be(), "default 50\n8:0 100\n8:16 70\n");
+    let weight = |value: &str| Update::cgroup(Resource::IoWeight, &be(), value);
+    let updates = [Update::system(scale, "1000"), weight("8:0 500"), weight("8:16 default")];
+    for update in &updates {
+        assert!(matches!(world.update(0, update), Outcome::Failed(Error::Invalid { .. })), "{update:?}");
+    }
+    let outcomes = world.executor.restore(world.start, &updates);
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Written)), "{outcomes:?}");
+    let mut log = world.taken_log();
+    log.sort();
+    assert_eq!(log, ["io.weight 8:0 500", "io.weight 8:16 default", "watermark_scale_factor 1000"]);
+}
+
 #[test]
 fn groups_that_ended_and_features_that_lack_are_passed_over() {
     let mut world = World::new(Version::V1);

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use super::Resource;
 use crate::error::Malformed;
 
-/// Weight of a disk that nobody configured.
-const WEIGHT_DEFAULT: &str = "100";
+/// Weight of a disk that has no line: what the file says of all such.
+const WEIGHT_DEFAULT: &str = "default";
 
 /// A disk's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,7 +75,7 @@ pub(crate) fn limit_key(resource: Resource) -> Option<&'static str> {
 }
 
 /// What must be written, in v1's language, so that a file says of a device what it says now. What it does not speak of
-/// has no limit, the usual weight, and no model of its own.
+/// has no limit, the weight of all such disks, and no model of its own.
 pub fn value_of_device(resource: Resource, content: &str, device: Device) -> String {
     let line = line_of(content, device);
     let setting = match (resource, &line) {
@@ -103,6 +103,7 @@ pub(crate) fn is_same(resource: Resource, value: &str, content: &str) -> bool {
         ["0"] => current.is_none(),
         // Where nothing is said, io.max has no limit.
         [word] if limit_key(resource).is_some() && word.ends_with("=max") && current.is_none() => true,
+        ["default"] if resource == Resource::IoWeight && current.is_none() => true,
         // v2 tells first what holds for every disk that has no line.
         [weight] if resource == Resource::IoWeight && current.is_none() => {
             content.lines().any(|line| line.strip_prefix("default ") == Some(weight))

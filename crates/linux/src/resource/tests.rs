@@ -223,6 +223,8 @@ fn what_a_file_already_says_is_not_written() {
             true,
         ),
         (Resource::IoCostQos, V1, "8:0 enable=0", "8:0 enable=1 ctrl=user\n", false),
+        (Resource::IoWeight, V2, "8:0 default", "default 50\n8:16 60\n", true),
+        (Resource::IoWeight, V2, "8:0 default", "default 50\n8:0 50\n", false),
         (Resource::IoCostModel, V1, "8:0 ctrl=auto", "8:0 ctrl=auto model=linear rbps=1\n", true),
     ] {
         let current = current_value(resource, version, content);
@@ -257,7 +259,7 @@ fn lines_of_disks_are_told_in_the_language_of_v1() {
         (Resource::WriteBps, max, "8:0 7"),
         (Resource::ReadBps, max, "8:0 0"),
         (Resource::IoWeight, "default 100\n8:0 60\n", "8:0 60"),
-        (Resource::IoWeight, "default 100\n", "8:0 100"),
+        (Resource::IoWeight, "default 50\n8:16 60\n", "8:0 default"),
         (Resource::IoCostQos, "", "8:0 enable=0"),
         (Resource::IoCostQos, "8:0 enable=1 ctrl=user\n", "8:0 enable=1 ctrl=user"),
         (Resource::IoCostModel, "", "8:0 ctrl=auto"),

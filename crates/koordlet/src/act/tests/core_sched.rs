@@ -145,6 +145,19 @@ fn groups_share_cookies_and_nobody_else_does() {
     assert_eq!(world.get("kubepods/besteffort/cpu.idle"), "0");
 }
 
+/// Spec: koordlet-enforce 14.5.
+#[test]
+fn an_init_container_has_its_pods_cookie_while_it_runs() {
+    let sketch = pod("a").qos("LS").kube_qos("Burstable").container("main", &[], &[]);
+    let world = world(vec![sketch.initializing("setup", &[], &[]).read()]);
+    let table = Table::with(&PIDS);
+    let mut world = world.with_cookies(&table);
+    world.put_processes("burstable/poda/a-setup", "12\n");
+    world.second();
+    let given = table.get(&PIDS).iter().filter(|cookie| **cookie != 0).count();
+    assert!(table.get(&[12])[0] != 0 && given == 1, "{:?}", table.get(&PIDS));
+}
+
 /// A pod without cookies is left alone, in the log as well, though best-effort pods have the group that it would be in.
 #[test]
 fn a_pod_that_wants_no_cookie_is_cleared_once() {

@@ -82,4 +82,8 @@ impl Move {
     pub fn delta(&self) -> i64 {
         if self.before < 0 { 0 } else { self.target.saturating_sub(self.before) }
     }
+    /// What it has more than its limit says.
+    pub fn above(&self) -> i64 {
+        self.target.saturating_sub(self.base)
+    }
 }

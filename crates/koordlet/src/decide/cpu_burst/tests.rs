@@ -221,6 +221,51 @@ fn quotas() {
     }
 }
 
+/// A pod's quota follows from its limits, whatever its containers began with. Spec: koordlet-enforce 15.4, 19.28.
+#[test]
+fn the_quota_of_a_scaled_pod_does_not_drift() {
+    let scaled = |quotas: &[i64]| Case {
+        pod: ls(&["2", "1"]).read(),
+        quotas: quotas.to_vec(),
+        strategy: strategy("none"),
+        normalization: Ratio::new(1.3),
+        ..case(0, 0)
+    };
+    let throttled =
+        Case { throttled: Some(0.1), strategy: strategy("auto"), ..scaled(&[153_847, 76_924, 230_770]) };
+    let beginning = ls(&["2", "1"]).initializing("setup", &[], &[("cpu", "8")]);
+    for (name, case, want) in [
+        ("settled", scaled(&[153_847, 76_924, 230_770]), [].as_slice()),
+        ("a container began anew", scaled(&[200_000, 76_924, 230_770]), &[("c0", 153_847)]),
+        ("drifted", scaled(&[153_847, 76_924, 1000]), &[("pod", 230_770)]),
+        ("all were born scaled", scaled(&[153_847, 76_924, 300_000]), &[("pod", 230_770)]),
+        (
+            "nobody was scaled",
+            scaled(&[200_000, 100_000, 300_000]),
+            &[("pod", 230_770), ("c0", 153_847), ("c1", 76_924)],
+        ),
+        ("the pod has none", scaled(&[200_000, 76_924, -1]), &[("c0", 153_847)]),
+        ("raised", throttled, &[("pod", 276_923), ("c0", 184_616), ("c1", 92_308)]),
+        (
+            "an init container runs",
+            Case { pod: beginning.read(), ..scaled(&[200_000, 76_924, 800_000]) },
+            &[("c0", 153_847)],
+        ),
+        (
+            "a container has no limit",
+            Case { pod: ls(&["2", ""]).read(), ..scaled(&[200_000, -1, 500_000]) },
+            &[("c0", 153_847)],
+        ),
+        (
+            "not scaled",
+            Case { pod: ls(&["2", "1"]).qos("SYSTEM").read(), ..scaled(&[200_000, 100_000, 500_000]) },
+            &[],
+        ),
+    ] {
+        assert_eq!(case.writes(File::CpuCfsQuota), named(want), "{name}");
+    }
+}
+
 #[test]
 fn burst_stays_within_the_quota_of_mainline_kernels() {
     let order = |case: Case| -> Vec<String> {

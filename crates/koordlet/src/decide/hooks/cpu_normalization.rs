@@ -9,7 +9,7 @@ use koord_api::qos::Qos;
 use super::number;
 use crate::decide::convert::{UNLIMITED, quota, scaled_quota};
 use crate::decide::snapshot::{Container, Node, Pod, milli};
-use crate::decide::wish::{Batch, File, Place, Why, Wish};
+use crate::decide::wish::{Batch, File, Place, Value, Why, Wish};
 
 /// Whether a pod's quota is scaled: LS pods, and pods of no class that are not pinned.
 pub fn applies(pod: &Pod) -> bool {
@@ -20,6 +20,8 @@ pub fn applies(pod: &Pod) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Memory {
     pub ratio: Option<Ratio>,
+    /// Whether a node was read at all: no ratio means nothing before.
+    pub is_known: bool,
 }
 
 /// What a look at the node brought.
@@ -40,6 +42,7 @@ impl Memory {
             Some(Ok(CpuNormalizationRatio(ratio))) => Some(*ratio),
             None => None,
         };
+        self.is_known = true;
         let is_same = match (self.ratio, ratio) {
             (Some(old), Some(new)) => !old.differs(new),
             (old, new) => old.is_none() && new.is_none(),
@@ -81,6 +84,24 @@ pub enum Whose {
 
 /// Quotas of pods under a ratio, pods above their containers.
 pub fn wishes(pods: &[Pod], ratio: Option<Ratio>, whose: Whose) -> Batch {
+    Batch::Levels(levels(pods, ratio, whose).into())
+}
+
+/// Quotas that an earlier run left scaled: those below what limits say. `held` tells what a group has, -1 for none.
+///
+/// Differs: a ratio that went while nobody looked is noticed, too (item 29).
+pub fn left_scaled(pods: &[Pod], held: impl Fn(&Place) -> Option<i64>) -> Batch {
+    let mut levels = levels(pods, None, Whose::All);
+    for level in &mut levels {
+        level.retain(|wish| match (&wish.value, held(&wish.place)) {
+            (Value::Number(whole), Some(held)) => (1..*whole).contains(&held),
+            _ => false,
+        });
+    }
+    Batch::Levels(levels.into())
+}
+
+fn levels(pods: &[Pod], ratio: Option<Ratio>, whose: Whose) -> [Vec<Wish>; 2] {
     let (mut of_pods, mut of_containers) = (Vec::new(), Vec::new());
     for pod in pods.iter().filter(|pod| pod.is_active() && applies(pod)) {
         let is_whole = match whose {
@@ -99,7 +120,7 @@ pub fn wishes(pods: &[Pod], ratio: Option<Ratio>, whose: Whose) -> Batch {
             }
         }
     }
-    Batch::Levels(vec![of_pods, of_containers])
+    [of_pods, of_containers]
 }
 
 fn scaled(place: Place, quota: i64, ratio: Option<Ratio>) -> Wish {
@@ -172,6 +193,29 @@ mod tests {
         let without = node(&[], &[]).read();
         assert_eq!(written(&without), ["300000", "200000", "100000"], "koordlet-enforce#18.209");
         assert_eq!(memory.take(&without), Ok(News::Same));
+    }
+
+    /// What is taken off, raised, or as limits say was not scaled by anybody.
+    #[test]
+    fn quotas_that_were_left_scaled() {
+        let limits = [("cpu", "1")];
+        let names = ["scaled", "unset", "raised", "right", "unknown"];
+        let sketch = names.iter().fold(pod("p").qos("LS"), |pod, name| pod.container(name, &[], &limits));
+        let held = |place: &Place| match place {
+            Place::Container(_, id) => match id.trim_start_matches("containerd://p-") {
+                "scaled" => Some(76_924),
+                "unset" => Some(UNLIMITED),
+                "raised" => Some(120_000),
+                "right" => Some(100_000),
+                _ => None,
+            },
+            _ => Some(384_616),
+        };
+        let batch = left_scaled(&[sketch.running().read()], held);
+        let told: Vec<String> = batch.wishes().map(|wish| wish.audit_message(None)).collect();
+        let want = [500_000, 100_000]
+            .map(|quota| format!("update cpu.cfs_quota_us to {quota}; limits give {quota}, no CPU ratio"));
+        assert_eq!(told, want);
     }
 
     #[test]

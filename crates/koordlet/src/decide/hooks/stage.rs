@@ -163,7 +163,7 @@ pub const HOOKS: &[Hook] = &[
     Hook { name: "CPUNormalization", gate: "CPUNormalization", stages: LIMITS, say: normalization },
     Hook { name: "CPUSetAllocator", gate: "CPUSetAllocator", stages: LIMITS, say: cpus },
     Hook { name: "GroupIdentity", gate: "GroupIdentity", stages: &[Stage::PreRunPodSandbox], say: identity },
-    // The group of a pod is made by the reconciler, as soon as kubelet lists the pod; only NRI could name it.
+    // Differs: the group of a pod is made by the reconciler, as soon as kubelet lists the pod; only NRI could name it.
     Hook {
         name: "Resctrl",
         gate: "Resctrl",
