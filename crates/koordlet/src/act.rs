@@ -32,6 +32,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use koord_api::annotation::ratio::Ratio;
 use koord_api::gate::Gates;
 use koord_kit::events::{EventType, Note};
 use koord_linux::cgroup::{Cgroups, Version};
@@ -71,6 +72,11 @@ pub struct Setting {
 impl Setting {
     pub fn version(&self) -> Version {
         self.cgroups.version()
+    }
+
+    /// What a ratio scales here.
+    fn ratios(&self, ratio: Option<Ratio>) -> cpu_normalization::Ratios {
+        cpu_normalization::Ratios::new(ratio, self.version() == Version::V2)
     }
 
     /// Whether quotas of pinned pods are the cpuset hook's business, and not burst's.

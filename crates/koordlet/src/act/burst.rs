@@ -54,16 +54,13 @@ impl Strategy for Burst {
         let window = setting.qos.reconcile_interval.saturating_mul(5).min(WINDOW_MAX);
         let average = average(ground, Window::before(ground.now_ms, window));
         let groups = self.groups(setting, ground);
+        let ratio = hands.shared.normalization.ratio.filter(|_| setting.gates.is_on("CPUNormalization"));
         let sample = Sample {
             pods: ground.pods,
             usage: &average,
             processors: ground.snapshot.hardware.as_ref().map(|hardware| hardware.cpus.len()),
             groups: &groups,
-            normalization: hands
-                .shared
-                .normalization
-                .ratio
-                .filter(|_| setting.gates.is_on("CPUNormalization")),
+            normalization: setting.ratios(ratio),
             is_pinned_quota_unset: setting.is_pinned_quota_unset(),
             kernel: kernel(setting),
         };

@@ -127,12 +127,13 @@ impl Reconciler {
         let is_new = std::mem::replace(&mut self.scaled_by, ratio) != ratio;
         let is_burst_on = setting.gates.is_on("CPUBurst") && !setting.qos.reconcile_interval.is_zero();
         let beside_burst = Whose::BesideBurst { is_pinned_left_out: setting.is_pinned_quota_unset() };
+        let ratios = setting.ratios(ratio);
         let batch = match ratio {
-            None if is_new => cpu_normalization::wishes(ground.pods, None, Whose::All),
+            None if is_new => cpu_normalization::wishes(ground.pods, ratios, Whose::All),
             None if is_first => cpu_normalization::left_scaled(ground.pods, |place| quota(setting, place)),
             None => return,
-            Some(_) if is_burst_on && !is_new => cpu_normalization::wishes(ground.pods, ratio, beside_burst),
-            Some(_) => cpu_normalization::wishes(ground.pods, ratio, Whose::All),
+            Some(_) if is_burst_on && !is_new => cpu_normalization::wishes(ground.pods, ratios, beside_burst),
+            Some(_) => cpu_normalization::wishes(ground.pods, ratios, Whose::All),
         };
         let start = Instant::now();
         let report = hands.apply(ground, &batch);

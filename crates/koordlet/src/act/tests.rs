@@ -641,7 +641,7 @@ fn quotas_that_burst_leaves_alone_are_scaled_when_they_come() {
     let limits = [("cpu", "2")];
     let web =
         |name: &str| pod(name).qos("LS").kube_qos("Burstable").container("main", &[], &limits).running();
-    let mut world = World::new(Version::V1, "-feature-gates=CPUNormalization=true", json!({}), Vec::new());
+    let mut world = World::new(Version::V2, "-feature-gates=CPUNormalization=true", json!({}), Vec::new());
     let amounts = [("cpu", "8"), ("memory", "16Gi")];
     let node =
         node(&amounts, &amounts).annotated("node.koordinator.sh/cpu-normalization-ratio", "1.25").read();
@@ -650,15 +650,15 @@ fn quotas_that_burst_leaves_alone_are_scaled_when_they_come() {
     world.pods =
         vec![web("late").pinned("0-1").read(), web("setup").initializing("init", &[], &limits).read()];
     let quotas = ["late", "late/late-main", "setup/setup-init"]
-        .map(|dir| format!("cpu/kubepods/burstable/pod{dir}/cpu.cfs_quota_us"));
+        .map(|dir| format!("kubepods/burstable/pod{dir}/cpu.max"));
     for file in &quotas {
-        world.put(file, "200000\n");
+        world.put(file, "200000 100000\n");
     }
     world.turn_with_pods();
     let held = |world: &World| quotas.clone().map(|file| world.get(&file));
     assert_eq!(held(&world), ["160000"; 3]);
     // Kubelet's own value comes back with a restart of the container.
-    world.put(&quotas[1], "200000\n");
+    world.put(&quotas[1], "200000 100000\n");
     for _ in 0..75 {
         world.second();
     }

@@ -19,7 +19,7 @@ use koord_api::number::nearest;
 use koord_api::qos::Qos;
 
 use super::convert::{self, CFS_PERIOD_US, CFS_QUOTA_MIN_US};
-use super::hooks::cpu_normalization;
+use super::hooks::cpu_normalization::{self, Ratios};
 use super::snapshot::{Container, CpuUsage, Pod, milli};
 use super::why::OrNone;
 use super::wish::{Batch, Cause, File, Place, Value, Why, Wish};
@@ -36,7 +36,7 @@ pub struct Sample<'a> {
     pub processors: Option<usize>,
     pub groups: &'a BTreeMap<Place, GroupSample>,
     /// How much faster this node's CPU is, when CPU normalization is on.
-    pub normalization: Option<Ratio>,
+    pub normalization: Ratios,
     /// Quotas of pinned pods are taken off by the cpuset hook, and not our business.
     pub is_pinned_quota_unset: bool,
     pub kernel: Kernel,
@@ -154,7 +154,7 @@ impl Turn<'_> {
         let used = group.used.unwrap_or(limit);
         let is_allowed = self.buckets.ask(&id, self.now, self.strategy, used / limit * 100.0, luck);
         // Differs: the base is what CPU normalization makes of the limit, so that the two agree (item 28).
-        let base = convert::scaled_quota(convert::quota(limit_milli), self.normalization());
+        let base = convert::scaled_quota(convert::quota(limit_milli), self.normalization().containers);
         let wish = Operation::wanted(self.strategy, is_allowed, group.throttled);
         Some(quota::Move::new(base, self.strategy, group.quota?, wish, self.node.state))
     }
@@ -172,8 +172,9 @@ impl Turn<'_> {
     /// Bursts that must shrink before quotas do, then quotas, then the other bursts.
     fn batches(&self, containers: &[ContainerBurst], out: &mut Vec<Batch>) {
         let held = self.sample.groups.get(&self.pod.place()).and_then(|group| group.quota);
-        let mut quotas = match self.normalization() {
-            Some(ratio) => self.quotas_at_once(containers, held, ratio),
+        let ratios = self.normalization();
+        let mut quotas = match ratios.containers {
+            Some(_) => self.quotas_at_once(containers, held, ratios.pods),
             None => self.quotas_in_turn(containers, held),
         };
         // Any quota is less than none.
@@ -226,7 +227,12 @@ impl Turn<'_> {
     ///
     /// Differs: where CPU normalization scales quotas, the pod's follows from limits and not from its last value: a container
     /// begins with a quota that nobody scaled and its pod never had, and would take the pod down with it (item 28).
-    fn quotas_at_once(&self, containers: &[ContainerBurst], held: Option<i64>, ratio: Ratio) -> Quotas {
+    fn quotas_at_once(
+        &self,
+        containers: &[ContainerBurst],
+        held: Option<i64>,
+        ratio: Option<Ratio>,
+    ) -> Quotas {
         let target = held.filter(|quota| *quota > 0).and_then(|_| self.normal_quota(containers, ratio));
         let is_moving = target.is_some() && target != held;
         let pods = target.filter(|_| is_moving).map(|quota| {
@@ -245,10 +251,10 @@ impl Turn<'_> {
         Quotas { batches, pod, pod_lowest: held.min(pod) }
     }
 
-    /// The ratio that the pod's quotas are scaled by; none when they are not, or are left to others.
-    fn normalization(&self) -> Option<Ratio> {
+    /// What the pod's quotas are scaled by; nothing when they are not, or are left to others.
+    fn normalization(&self) -> Ratios {
         let is_scaled = cpu_normalization::applies(self.pod) && !self.is_left_out();
-        self.sample.normalization.filter(|_| is_scaled)
+        if is_scaled { self.sample.normalization } else { Ratios::default() }
     }
 
     /// A pinned pod's quota is left to the cpuset hook, which takes it off.
@@ -258,22 +264,22 @@ impl Turn<'_> {
 
     /// What the pod's limits say together, scaled, and what its containers have above theirs. None without a limit, and
     /// while an init container runs: kubelet may have made room for it.
-    fn normal_quota(&self, containers: &[ContainerBurst], ratio: Ratio) -> Option<i64> {
+    fn normal_quota(&self, containers: &[ContainerBurst], ratio: Option<Ratio>) -> Option<i64> {
         let whole = cpu_normalization::pod_quota(self.pod);
         let is_beginning = self.pod.running_init_containers().next().is_some();
-        let base = (whole > 0 && !is_beginning).then(|| convert::scaled_quota(whole, Some(ratio)))?;
+        let base = (whole > 0 && !is_beginning).then(|| convert::scaled_quota(whole, ratio))?;
         let moves = containers.iter().filter_map(|container| container.quota.as_ref());
         Some(moves.map(quota::Move::above).fold(base, i64::saturating_add))
     }
 
     /// The first container that has more than its limit says; else the limits themselves.
-    fn why_normal(&self, containers: &[ContainerBurst], ratio: Ratio) -> Why {
+    fn why_normal(&self, containers: &[ContainerBurst], ratio: Option<Ratio>) -> Why {
         let raised = |container: &ContainerBurst| {
             let quota = container.quota.filter(|quota| quota.above() > 0)?;
             Some(self.why(container, &quota))
         };
         let quota = cpu_normalization::pod_quota(self.pod);
-        let scaling = cpu_normalization::Scaling { quota, ratio: Some(ratio) };
+        let scaling = cpu_normalization::Scaling { quota, ratio };
         containers.iter().find_map(raised).unwrap_or(Why::Normalization(scaling))
     }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decide::sketch::{PodSketch, pod};
+use koord_api::annotation::ratio::Ratio;
 
 const ANOLIS_V1: Kernel = Kernel { burst_max: 100_000_000, is_burst_within_quota: false };
 const ANOLIS_V2: Kernel = Kernel { burst_max: i64::MAX, is_burst_within_quota: false };
@@ -38,7 +39,7 @@ struct Case {
     node: NodeState,
     strategy: CpuBurstStrategy,
     kernel: Kernel,
-    normalization: Option<Ratio>,
+    normalization: Ratios,
 }
 
 fn case(quota: i64, pod_quota: i64) -> Case {
@@ -49,7 +50,7 @@ fn case(quota: i64, pod_quota: i64) -> Case {
         node: NodeState::Idle,
         strategy: strategy("auto"),
         kernel: ANOLIS_V2,
-        normalization: None,
+        normalization: Ratios::default(),
     }
 }
 
@@ -228,7 +229,7 @@ fn the_quota_of_a_scaled_pod_does_not_drift() {
         pod: ls(&["2", "1"]).read(),
         quotas: quotas.to_vec(),
         strategy: strategy("none"),
-        normalization: Ratio::new(1.3),
+        normalization: Ratios::new(Ratio::new(1.3), true),
         ..case(0, 0)
     };
     let throttled =
@@ -312,7 +313,7 @@ fn who_bursts() {
     assert_eq!(quota(ls(&["2"]).phase("Succeeded")), []);
     assert_eq!(quota(ls(&["2"]).qos("")).len(), 2, "no class at all");
     assert_eq!(quota(ls(&["2"]).pinned("0-1")), [], "its quota is taken off elsewhere");
-    let normal = Case { normalization: Ratio::new(1.25), ..case(160_000, 160_000) };
+    let normal = Case { normalization: Ratios::new(Ratio::new(1.25), true), ..case(160_000, 160_000) };
     assert_eq!(normal.writes(File::CpuCfsQuota), [], "the base is the scaled one");
     let own = ls(&["2"]).annotated(PodCpuBurst::KEY, r#"{"policy":"none"}"#);
     let reset = Case { pod: own.read(), ..case(480_000, 480_000) };
@@ -343,7 +344,7 @@ fn node_states() {
             usage: &usage,
             processors: Some(16),
             groups: &groups,
-            normalization: None,
+            normalization: Ratios::default(),
             is_pinned_quota_unset: true,
             kernel: MAINLINE,
         };

@@ -16,6 +16,21 @@ pub fn applies(pod: &Pod) -> bool {
     pod.qos == Some(Qos::Ls) || (pod.qos.is_none() && !pod.is_pinned())
 }
 
+/// What quotas are scaled by.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ratios {
+    pub pods: Option<Ratio>,
+    pub containers: Option<Ratio>,
+}
+
+impl Ratios {
+    /// Differs: where a container cannot have more than its pod, as with cgroup v1, pods keep what their limits say.
+    /// Kubelet begins containers with the whole quota of theirs, and could not.
+    pub fn new(ratio: Option<Ratio>, can_exceed_pod: bool) -> Ratios {
+        Ratios { pods: ratio.filter(|_| can_exceed_pod), containers: ratio }
+    }
+}
+
 /// The ratio that quotas were last scaled by.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Memory {
@@ -82,16 +97,16 @@ pub enum Whose {
     },
 }
 
-/// Quotas of pods under a ratio, pods above their containers.
-pub fn wishes(pods: &[Pod], ratio: Option<Ratio>, whose: Whose) -> Batch {
-    Batch::Levels(levels(pods, ratio, whose).into())
+/// Quotas of pods under ratios, pods above their containers.
+pub fn wishes(pods: &[Pod], ratios: Ratios, whose: Whose) -> Batch {
+    Batch::Levels(levels(pods, ratios, whose).into())
 }
 
 /// Quotas that an earlier run left scaled: those below what limits say. `held` tells what a group has, -1 for none.
 ///
 /// Differs: a ratio that went while nobody looked is noticed, too (item 29).
 pub fn left_scaled(pods: &[Pod], held: impl Fn(&Place) -> Option<i64>) -> Batch {
-    let mut levels = levels(pods, None, Whose::All);
+    let mut levels = levels(pods, Ratios::default(), Whose::All);
     for level in &mut levels {
         level.retain(|wish| match (&wish.value, held(&wish.place)) {
             (Value::Number(whole), Some(held)) => (1..*whole).contains(&held),
@@ -101,7 +116,7 @@ pub fn left_scaled(pods: &[Pod], held: impl Fn(&Place) -> Option<i64>) -> Batch 
     Batch::Levels(levels.into())
 }
 
-fn levels(pods: &[Pod], ratio: Option<Ratio>, whose: Whose) -> [Vec<Wish>; 2] {
+fn levels(pods: &[Pod], ratios: Ratios, whose: Whose) -> [Vec<Wish>; 2] {
     let (mut of_pods, mut of_containers) = (Vec::new(), Vec::new());
     for pod in pods.iter().filter(|pod| pod.is_active() && applies(pod)) {
         let is_whole = match whose {
@@ -110,13 +125,13 @@ fn levels(pods: &[Pod], ratio: Option<Ratio>, whose: Whose) -> [Vec<Wish>; 2] {
         };
         let whole = pod_quota(pod);
         if is_whole && whole > 0 {
-            of_pods.push(scaled(pod.place(), whole, ratio));
+            of_pods.push(scaled(pod.place(), whole, ratios.pods));
         }
         let containers = pod.containers.iter().filter(|_| is_whole);
         for container in containers.chain(pod.running_init_containers()).filter(|_| !pod.is_kata) {
             let own = container_quota(container);
             if let Some(place) = container.place(pod).filter(|_| own > 0) {
-                of_containers.push(scaled(place, own, ratio));
+                of_containers.push(scaled(place, own, ratios.containers));
             }
         }
     }
@@ -180,7 +195,10 @@ mod tests {
         let mut memory = Memory::default();
         let mut written = |node: &Node| -> Vec<String> {
             let News::Changed(ratio) = memory.take(node).unwrap() else { panic!("no change") };
-            wishes(&pods, ratio, Whose::All).wishes().map(|wish| wish.value.to_string()).collect()
+            wishes(&pods, Ratios::new(ratio, true), Whose::All)
+                .wishes()
+                .map(|wish| wish.value.to_string())
+                .collect()
         };
         for (ratio, want) in [
             ("1.2", ["250000", "166667", "83334"]),
@@ -225,8 +243,10 @@ mod tests {
             (Ratio::new(1.25), "update cpu.cfs_quota_us to 160000; limits give 200000, CPU ratio 1.25"),
             (None, "update cpu.cfs_quota_us to 200000; limits give 200000, no CPU ratio"),
         ] {
-            let told: Vec<String> =
-                wishes(&pods, ratio, Whose::All).wishes().map(|wish| wish.audit_message(None)).collect();
+            let told: Vec<String> = wishes(&pods, Ratios::new(ratio, true), Whose::All)
+                .wishes()
+                .map(|wish| wish.audit_message(None))
+                .collect();
             assert_eq!(told, [want]);
         }
     }
