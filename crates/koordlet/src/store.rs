@@ -171,18 +171,21 @@ impl Store {
     }
 
     /// A store that begins with what its directory has of the last hour, and saves what comes. A directory that cannot
-    /// be used is logged; the store then lives in memory alone.
+    /// be used is logged; the store then lives in memory alone. What was saved while the clock was ahead is not read: with
+    /// it all the rest would look old.
     pub fn open(limits: &Limits, now_ms: i64) -> Store {
         let mut store = Store::new(limits);
         if let Some(path) = &limits.path {
             let oldest_ms = now_ms.saturating_sub(store.retention_ms);
-            disk::read(path, Window { start_ms: oldest_ms, end_ms: i64::MAX }, |key, page| {
+            let window = Window { start_ms: oldest_ms, end_ms: now_ms.saturating_add(AHEAD_MS) };
+            disk::read(path, window, |key, page| {
                 let is_short = key.kind.is_of_containers();
-                if !is_short || page.last_ms >= now_ms.saturating_sub(CONTAINERS_MS) {
+                let is_recent = !is_short || page.last_ms >= now_ms.saturating_sub(CONTAINERS_MS);
+                if is_recent && page.last_ms <= window.end_ms {
                     store.restore(key, page);
                 }
             });
-            store.disk = Disk::open(path, limits.disk_retention, limits.disk_bytes);
+            store.disk = Disk::open(path, limits.disk_retention, limits.disk_bytes, now_ms);
         }
         store
     }
@@ -341,7 +344,7 @@ impl Store {
         let series = &mut self.series[at];
         let Some(key) = &series.key else { return };
         if let Some(disk) = &mut self.disk {
-            series.chain.save_finished(&mut self.pool, |page| disk.save(key, page));
+            series.chain.save_finished(&mut self.pool, |page| disk.save(now_ms, key, page));
         }
         series.chain.drop_before(&mut self.pool, oldest_ms);
         if series.chain.is_empty() {
@@ -356,9 +359,10 @@ impl Store {
     /// Saves everything, the unfinished pages too. The end of a process.
     pub fn close(mut self) {
         let Some(mut disk) = self.disk.take() else { return };
+        let now_ms = self.newest_ms.unwrap_or_default();
         for series in &mut self.series {
             if let Some(key) = &series.key {
-                series.chain.save_all(&mut self.pool, |page| disk.save_patiently(key, page));
+                series.chain.save_all(&mut self.pool, |page| disk.save_patiently(now_ms, key, page));
             }
         }
         disk.close();

@@ -213,6 +213,58 @@ fn a_restart_keeps_the_points() {
     assert_eq!((case.points("a").len(), case.points("b").len()), (0, 2));
 }
 
+/// What was saved while the clock was a day ahead neither moves the rest in time nor makes it look old.
+#[test]
+fn files_of_the_future_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        path: Some(dir.path().to_owned()),
+        disk_retention: Duration::from_secs(3600),
+        ..Limits::default()
+    };
+    let names = || {
+        let entries = std::fs::read_dir(dir.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    };
+    let write = |now_ms: i64, value: f64| {
+        let mut case = Case { store: Store::open(&limits, now_ms) };
+        case.put_at(now_ms, &[("a", now_ms, value)]).unwrap();
+        case.store.close();
+    };
+    let ahead = NOW + 2 * 24 * 60 * MINUTE;
+    write(ahead, 9.0);
+    write(NOW, 1.0);
+    write(NOW + SECOND, 2.0);
+    let mut case = Case { store: Store::open(&limits, NOW + 2 * SECOND) };
+    assert_eq!(case.points("a"), [(NOW, 1.0), (NOW + SECOND, 2.0)]);
+    assert_eq!(case.store.stats().blocks, 2);
+    case.put_at(NOW + 2 * SECOND, &[("a", NOW + 2 * SECOND, 3.0)]).unwrap();
+    assert_eq!(
+        case.points("a"),
+        [(NOW, 1.0), (NOW + SECOND, 2.0), (NOW + 2 * SECOND, 3.0)],
+        "nothing was moved"
+    );
+    case.store.close();
+    assert_eq!(names().len(), 2);
+    // A clock far behind, as without a battery, takes nothing away: what it cannot read is read later.
+    write(1_000_000, 4.0);
+    assert_eq!(names().len(), 3);
+    write(NOW + 3 * SECOND, 5.0);
+    assert_eq!(names().len(), 2, "what is too old goes");
+    // Files of the future go in their time, or first when there is no room.
+    let later = Store::open(&limits, ahead + 71 * MINUTE);
+    assert_eq!((later.stats().blocks, names().len()), (0, 0));
+    later.close();
+    write(ahead, 9.0);
+    write(NOW, 1.0);
+    let tight = Limits { disk_bytes: 100, ..limits.clone() };
+    Store::open(&tight, NOW + SECOND).close();
+    assert_eq!(Store::open(&limits, NOW + SECOND).stats().series, 1);
+}
+
 fn n32(n: i64) -> i32 {
     i32::try_from(n).unwrap()
 }
