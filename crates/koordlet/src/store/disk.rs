@@ -27,7 +27,6 @@ const RECORD_BYTES_MAX: usize = 4096;
 /// The directory of a store, and the thread that writes to it.
 #[derive(Debug)]
 pub(super) struct Disk {
-    path: PathBuf,
     records: Option<SyncSender<Record>>,
     writer: Option<JoinHandle<()>>,
     size: Arc<Size>,
@@ -61,18 +60,12 @@ impl Disk {
         writer.prune(now_ms);
         let thread = std::thread::Builder::new().name("series".into()).spawn(move || writer.run(&received));
         match thread {
-            Ok(thread) => {
-                Some(Disk { path: path.to_owned(), records: Some(records), writer: Some(thread), size })
-            }
+            Ok(thread) => Some(Disk { records: Some(records), writer: Some(thread), size }),
             Err(error) => {
                 tracing::warn!(%error, "series are kept in memory only");
                 None
             }
         }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Number of files and bytes.
