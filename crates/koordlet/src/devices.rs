@@ -41,8 +41,8 @@ pub struct Options {
     pub xpu_dir: PathBuf,
     /// `--xpu-enforce-collect-from-device-infos`: GPUs of the driver are measured but not reported.
     pub is_xpu_only: bool,
-    /// `--collect-res-used-interval`
-    pub measure_interval: Duration,
+    /// `--collect-res-used-interval`; None when nothing is measured. What is there is looked for all the same.
+    pub measure_interval: Option<Duration>,
     /// `--node-topology-sync-interval`
     pub scan_interval: Duration,
     /// Errors that an application causes and a card survives.
@@ -56,7 +56,7 @@ impl Default for Options {
             is_rdma_on: false,
             xpu_dir: "/var/run/koordlet/xpu-device-infos/".into(),
             is_xpu_only: false,
-            measure_interval: Duration::from_secs(1),
+            measure_interval: Some(Duration::from_secs(1)),
             scan_interval: Duration::from_secs(3),
             ignored_xids: XIDS_OF_APPLICATIONS.into(),
         }

@@ -1,15 +1,20 @@
 //! A test double: a log that remembers what was told on one thread.
 
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::{Subscriber, with_default};
-use tracing::{Event, Level, Metadata};
+use tracing::subscriber::{NoSubscriber, Subscriber, with_default};
+use tracing::{Dispatch, Event, Level, Metadata};
+
+/// While a log is the only one, a line that another thread comes to first is asked of that thread's log alone, which is none,
+/// and is lost to all (`Rebuilder::JustOne` in tracing-core's `callsite.rs`). With this one it never is the only one.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
 /// What is told at `info` or louder while `work` goes on, such as `WARN too late pod="web"`.
 pub(crate) fn overheard<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+    LazyLock::force(&SECOND);
     let lines = Lines::default();
     let done = with_default(Log(lines.clone()), work);
     let lines = std::mem::take(&mut *lines.lock().unwrap());
@@ -65,4 +70,14 @@ impl Subscriber for Log {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_line_is_heard_though_another_thread_was_there_first() {
+    let tell = || tracing::info!("told");
+    let (_, lines) = overheard(|| {
+        std::thread::spawn(tell).join().unwrap();
+        tell();
+    });
+    assert_eq!(lines, ["INFO told"]);
 }

@@ -1,5 +1,7 @@
-//! The series store: what was measured on this node, for an hour in memory and for longer on disk.
+//! The series store: what was measured on this node, in memory for an hour, or for as long as somebody asks for more, and
+//! on disk for restarts.
 //!
+//! Questions are answered from memory alone: who asks stands on the node's thread, which must never wait for a disk.
 //! One owner: the thread that collects also answers queries, so that nobody sees half a batch and nothing is locked.
 //! Time is an argument. Writers find a series by key once and then by [`Id`]; a sample costs no allocation.
 //! Spec: koordlet-observe 4.
@@ -10,6 +12,7 @@ mod kind;
 mod page;
 mod points;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,15 +33,19 @@ const AHEAD_MS: i64 = 60 * 1000;
 /// Where the disk has them, samples of containers leave memory so soon: they are most of all, and everybody asks for
 /// their last seconds only.
 const CONTAINERS_MS: i64 = 10 * 60 * 1000;
+/// A window that nobody asked for in so long is forgotten, at the latest after twice that.
+const ASKED_MS: i64 = 24 * 60 * 60 * 1000;
 /// Every series is looked after once in so many calls of [`Store::tend`].
 const TENDS_PER_ROUND: usize = 60;
 
 /// How much is kept. The flags `tsdb-*` decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long samples stay in memory; twice the longest window that anybody asks for.
+    /// How long samples stay in memory: twice the longest window that is usual. Kinds that are asked for over a longer
+    /// window stay for that, but no longer than on disk.
     pub memory_retention: Duration,
-    /// The most that samples may take of memory. Then the oldest go, those of containers first.
+    /// The most that samples may take of memory. Then the oldest go: first what only longer windows keep, then those of
+    /// containers.
     pub memory_bytes: usize,
     /// Where samples survive a restart; None keeps them in memory only.
     pub path: Option<PathBuf>,
@@ -141,6 +148,11 @@ pub struct Store {
     by_key: BTreeMap<Key, u32>,
     newest_ms: Option<i64>,
     retention_ms: i64,
+    /// The longest that samples are kept for those who ask.
+    retention_max_ms: i64,
+    /// By kind, how far back questions went that want more than is kept anyway: since `asked_since_ms`, and before.
+    asked: RefCell<BTreeMap<Kind, [i64; 2]>>,
+    asked_since_ms: i64,
     /// Where the round of [`Store::tend`] stands.
     tended: usize,
     disk: Option<Disk>,
@@ -153,14 +165,17 @@ pub struct Store {
 impl Store {
     /// A store in memory, with nothing in it.
     pub fn new(limits: &Limits) -> Store {
-        let retention_ms = i64::try_from(limits.memory_retention.as_millis()).unwrap_or(i64::MAX);
+        let ms = |length: Duration| i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
         Store {
             pool: Pool::new(limits.memory_bytes),
             series: Vec::new(),
             free: Vec::new(),
             by_key: BTreeMap::new(),
             newest_ms: None,
-            retention_ms,
+            retention_ms: ms(limits.memory_retention),
+            retention_max_ms: ms(limits.disk_retention),
+            asked: RefCell::default(),
+            asked_since_ms: 0,
             tended: 0,
             disk: None,
             scratch: Vec::new(),
@@ -171,28 +186,63 @@ impl Store {
     }
 
     /// A store that begins with what its directory has of the last hour, and saves what comes. A directory that cannot
-    /// be used is logged; the store then lives in memory alone.
+    /// be used is logged; the store then lives in memory alone. What was saved while the clock was ahead is not read: with
+    /// it all the rest would look old.
     pub fn open(limits: &Limits, now_ms: i64) -> Store {
         let mut store = Store::new(limits);
         if let Some(path) = &limits.path {
             let oldest_ms = now_ms.saturating_sub(store.retention_ms);
-            disk::read(path, Window { start_ms: oldest_ms, end_ms: i64::MAX }, |key, page| {
+            let window = Window { start_ms: oldest_ms, end_ms: now_ms.saturating_add(AHEAD_MS) };
+            disk::read(path, window, |key, page| {
                 let is_short = key.kind.is_of_containers();
-                if !is_short || page.last_ms >= now_ms.saturating_sub(CONTAINERS_MS) {
+                let is_recent = !is_short || page.last_ms >= now_ms.saturating_sub(CONTAINERS_MS);
+                if is_recent && page.last_ms <= window.end_ms {
                     store.restore(key, page);
                 }
             });
-            store.disk = Disk::open(path, limits.disk_retention, limits.disk_bytes);
+            store.disk = Disk::open(path, limits.disk_retention, limits.disk_bytes, now_ms);
         }
         store
     }
 
     /// How long samples of a kind stay in memory.
     fn retention_of(&self, kind: Kind) -> i64 {
+        let asked = self.asked.borrow().get(&kind).map_or(0, |[now, before]| *now.max(before));
+        self.plain_retention_of(kind).max(asked)
+    }
+
+    /// The same when nobody asks for more.
+    fn plain_retention_of(&self, kind: Kind) -> i64 {
         if kind.is_of_containers() && self.disk.is_some() {
             return self.retention_ms.min(CONTAINERS_MS);
         }
         self.retention_ms
+    }
+
+    /// Notes a question that goes back farther than samples stay: they stay for the next one like it. What memory does not
+    /// have yet is not fetched.
+    ///
+    /// Differs: upstream reads what is too old for memory from disk, for every question.
+    fn note(&self, kind: Kind, window: Window) {
+        let Some(newest_ms) = self.newest_ms else { return };
+        let back_ms = newest_ms.saturating_sub(window.start_ms).min(self.retention_max_ms);
+        if back_ms > self.plain_retention_of(kind) {
+            let mut asked = self.asked.borrow_mut();
+            let [longest_ms, _] = asked.entry(kind).or_default();
+            *longest_ms = back_ms.max(*longest_ms);
+        }
+    }
+
+    /// Forgets what was asked for one day and not on the next.
+    fn forget_questions(&mut self, now_ms: i64) {
+        if now_ms.abs_diff(self.asked_since_ms) < ASKED_MS.unsigned_abs() {
+            return;
+        }
+        self.asked_since_ms = now_ms;
+        self.asked.get_mut().retain(|_, [longest_ms, before_ms]| {
+            *before_ms = std::mem::take(longest_ms);
+            *before_ms > 0
+        });
     }
 
     /// The series of a key, made when there is none.
@@ -296,17 +346,23 @@ impl Store {
         series.chain.add(&mut self.pool, &mut self.scratch, at_ms, value)
     }
 
-    /// Frees the oldest page, of a container's series if there is one; of several pages only, so that nothing vanishes
-    /// whole. False when there is none.
+    /// Frees the oldest page that only long windows keep, or else of a container's series, or else of any; of several pages
+    /// only, so that nothing vanishes whole. False when there is none.
     fn shed(&mut self) -> bool {
-        let oldest = |is_any: bool| {
-            let candidates = self.series.iter().enumerate().filter(|(_, series)| {
-                let is_container = series.key.as_ref().is_some_and(|key| key.kind.is_of_containers());
-                series.chain.has_several_pages() && (is_any || is_container)
-            });
-            candidates.min_by_key(|(_, series)| series.chain.oldest_ms(&self.pool)).map(|(slot, _)| slot)
+        let newest_ms = self.newest_ms.unwrap_or_default();
+        let rank = |series: &Series| {
+            let kind = series.key.as_ref()?.kind;
+            let (start_ms, end_ms) =
+                series.chain.first_page(&self.pool).filter(|_| series.chain.has_several_pages())?;
+            let rank = match end_ms < newest_ms.saturating_sub(self.plain_retention_of(kind)) {
+                true => 0,
+                false if kind.is_of_containers() => 1,
+                false => 2,
+            };
+            Some((rank, start_ms))
         };
-        let Some(slot) = oldest(false).or_else(|| oldest(true)) else { return false };
+        let ranked = self.series.iter().enumerate().filter_map(|(slot, series)| Some((rank(series)?, slot)));
+        let Some((_, slot)) = ranked.min() else { return false };
         self.series[slot].chain.drop_first(&mut self.pool);
         self.shed_total += 1;
         true
@@ -328,6 +384,7 @@ impl Store {
 
     /// Drops what is too old and hands finished pages to the disk, for a part of the series. To be called once a second.
     pub fn tend(&mut self, now_ms: i64) {
+        self.forget_questions(now_ms);
         let part = self.series.len() / TENDS_PER_ROUND + 1;
         for _ in 0..part.min(self.series.len()) {
             self.tended = (self.tended + 1) % self.series.len();
@@ -341,7 +398,7 @@ impl Store {
         let series = &mut self.series[at];
         let Some(key) = &series.key else { return };
         if let Some(disk) = &mut self.disk {
-            series.chain.save_finished(&mut self.pool, |page| disk.save(key, page));
+            series.chain.save_finished(&mut self.pool, |page| disk.save(now_ms, key, page));
         }
         series.chain.drop_before(&mut self.pool, oldest_ms);
         if series.chain.is_empty() {
@@ -356,9 +413,10 @@ impl Store {
     /// Saves everything, the unfinished pages too. The end of a process.
     pub fn close(mut self) {
         let Some(mut disk) = self.disk.take() else { return };
+        let now_ms = self.newest_ms.unwrap_or_default();
         for series in &mut self.series {
             if let Some(key) = &series.key {
-                series.chain.save_all(&mut self.pool, |page| disk.save_patiently(key, page));
+                series.chain.save_all(&mut self.pool, |page| disk.save_patiently(now_ms, key, page));
             }
         }
         disk.close();
@@ -386,37 +444,17 @@ impl Store {
                 self.at(id.slot).chain.collect(&self.pool, window, &mut points.points);
             }
         }
-        self.query_disk(selector, window, &mut points);
+        self.note(selector.kind, window);
         points
-    }
-
-    /// What is too old for memory comes from the disk. Slow, and nothing asks for it every day.
-    fn query_disk(&self, selector: &Selector, window: Window, points: &mut Points) {
-        let Some((disk, newest_ms)) = self.disk.as_ref().zip(self.newest_ms) else { return };
-        if window.start_ms >= newest_ms.saturating_sub(self.retention_of(selector.kind)) {
-            return;
-        }
-        // Pages that got a late sample may have been saved twice.
-        let mut given: BTreeMap<Key, i64> = BTreeMap::new();
-        disk::read(disk.path(), window, |key, page| {
-            if !selector.matches(&key) {
-                return;
-            }
-            let slot = self.by_key.get(&key);
-            let in_memory_ms =
-                slot.and_then(|slot| self.at(*slot).chain.oldest_ms(&self.pool)).unwrap_or(i64::MAX);
-            let given_ms = given.entry(key).or_insert(i64::MIN);
-            let wanted = |(at, _): &(i64, f64)| window.has(*at) && *at < in_memory_ms && *at > *given_ms;
-            points.points.extend(page.samples().filter(wanted));
-            *given_ms = page.last_ms.max(*given_ms);
-        });
     }
 
     /// Points of one series, put in place of what `into` held. For questions that are asked every second.
     pub fn read(&self, id: Id, window: Window, into: &mut Points) {
         into.points.clear();
-        if let Some(series) = self.get(id) {
-            series.chain.collect(&self.pool, window, &mut into.points);
+        let Some(series) = self.get(id) else { return };
+        series.chain.collect(&self.pool, window, &mut into.points);
+        if let Some(key) = &series.key {
+            self.note(key.kind, window);
         }
     }
 

@@ -146,7 +146,13 @@ impl Collector {
         for numa in &mut self.numa {
             let cores =
                 numa.ticks.take().and_then(|ticks| stat::cores(0, ticks, elapsed, self.ticks_per_second));
-            let Some(cores) = cores.map(to_millionths) else { continue };
+            let Some(cores) = cores.map(to_millionths) else {
+                if !cpu.cpus.iter().any(|cpu| cpu.node == numa.usage.id) {
+                    // The last of its CPUs went offline: it uses none, and nobody waits for its next point.
+                    numa.usage.cores = None;
+                }
+                continue;
+            };
             let id = pass.store.place(&mut numa.cpu_slot, || Kind::NodeNumaCpuUsage.of([&numa.name]));
             pass.batch.add(id, at_ms, cores);
             numa.usage.cores = Some((now, cores));

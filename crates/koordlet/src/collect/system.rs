@@ -98,7 +98,9 @@ fn numa_rest<'n>(
     pods: Option<&'n [(u32, u64)]>,
     fresh: impl Fn(Shared<f64>) -> Option<f64> + 'n,
 ) -> impl Iterator<Item = (Option<f64>, Option<f64>)> + 'n {
-    let total: Option<f64> = nodes.iter().map(|numa| fresh(numa.cores)).sum();
+    // Nodes without CPUs have no point and do not count; one that is too old tells that the sum is not known.
+    let total: Option<f64> =
+        nodes.iter().filter(|numa| numa.cores.is_some()).map(|numa| fresh(numa.cores)).sum();
     nodes.iter().map(move |numa| {
         let cores = total.zip(fresh(numa.cores)).map(|(total, cores)| {
             if total > 0.0 { to_millionths(system_cores * cores / total) } else { 0.0 }
@@ -144,8 +146,16 @@ mod tests {
         // koordlet-observe#13.2.B33
         assert_eq!(left(&nodes, Some(&[(0, 650)])), [(Some(0.9), Some(0.0)), (Some(0.6), Some(400.0))]);
         assert_eq!(left(&nodes, None), [(Some(0.9), None), (Some(0.6), None)]);
-        let idle = [numa(0, 0.0, 600.0), NumaUsage { id: 1, ..NumaUsage::default() }];
-        assert_eq!(left(&idle, Some(&[])), [(None, Some(600.0)), (None, None)]);
-        assert_eq!(left(&idle[..1], Some(&[])), [(Some(0.0), Some(600.0))]);
+        assert_eq!(left(&[numa(0, 0.0, 600.0)], Some(&[])), [(Some(0.0), Some(600.0))]);
+        // Memory alone, as CXL brings it, leaves the others what they use.
+        let memory_only = NumaUsage { id: 2, cores: None, bytes: Some((at, 50.0)) };
+        assert_eq!(
+            left(&[nodes[0], memory_only, nodes[1]], Some(&[])),
+            [(Some(0.9), Some(600.0)), (None, Some(50.0)), (Some(0.6), Some(400.0))]
+        );
+        assert_eq!(left(&[memory_only], Some(&[])), [(None, Some(50.0))]);
+        let is_new = |shared: Shared<f64>| value(shared).filter(|cores| *cores != 4.0);
+        let left: Vec<_> = numa_rest(&nodes, 1.5, None, is_new).collect();
+        assert_eq!(left, [(None, None), (None, None)], "a node that was measured once and is not any more");
     }
 }

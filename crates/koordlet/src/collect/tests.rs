@@ -293,6 +293,34 @@ fn the_system_uses_what_nobody_else_does() {
     assert_eq!((host.values(Kind::SysCpuUsage).len(), host.values(Kind::NodeCpuUsage).len()), (11, 14));
 }
 
+/// koordlet-observe 5.2: a NUMA node with no CPU left gets no sample, and hides nobody else's.
+#[test]
+fn numa_nodes_without_cpus_hide_nothing() {
+    let mut host = Host::prepared(Version::V1, Settings::default(), |root| {
+        two_numa_nodes(root);
+        put(root, "sys/devices/system/node/node2/cpulist", "\n");
+        put(root, "sys/bus/node/devices/node2/meminfo", "Node 2 MemTotal: 500 kB\nNode 2 MemFree: 100 kB\n");
+    });
+    host.meminfo();
+    host.set_pods(&[&web()]);
+    host.collectors.set_applications(Some(&[]), MemoryPolicy::default());
+    let round = |host: &mut Host, n: u64, ticks: &[u64]| {
+        host.stat(n * 400, ticks);
+        host.group(&pod_dir("web"), n * 1_500_000_000, (0, 0));
+        host.put_group("memory", &pod_dir("web"), "memory.numa_stat", "total=30 N0=0 N1=0 N2=0\n");
+        host.pass(1000);
+    };
+    (1..4).for_each(|n| round(&mut host, n, &[n * 300, n * 100]));
+    let cores = |host: &Host, node| host.of(Kind::SysNumaCpuUsage, Property::NumaNodeId, node);
+    assert_eq!((cores(&host, "0"), cores(&host, "1"), cores(&host, "2")), (vec![1.875], vec![0.625], vec![]));
+    assert_eq!(host.of(Kind::SysNumaMemoryUsage, Property::NumaNodeId, "2"), [409_600.0; 2]);
+    // The only CPU of the second goes offline.
+    put(host.dir.path(), "sys/devices/system/cpu/online", "0\n");
+    (4..80).for_each(|n| round(&mut host, n, &[n * 300]));
+    assert_eq!(cores(&host, "0").last(), Some(&2.5));
+    assert!(cores(&host, "0").len() > 60, "{}", cores(&host, "0").len());
+}
+
 /// koordlet-observe#13.2.B9
 #[test]
 fn a_pod_that_lacks_a_number_is_passed_over() {

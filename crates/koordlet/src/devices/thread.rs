@@ -103,7 +103,7 @@ impl Worker {
         }
     }
 
-    /// One round of measuring. Nothing without accelerators.
+    /// One round of measuring. Nothing without accelerators, or while nothing is measured.
     fn measure(&mut self, now: Instant) -> Reading {
         if !self.options.is_accelerators_on {
             return Reading::default();
@@ -115,6 +115,9 @@ impl Worker {
                 Ok(()) => self.watching = Some(token),
                 Err(error) => tracing::warn!(%error, "GPUs are not watched for errors"),
             }
+        }
+        if self.options.measure_interval.is_none() {
+            return Reading::default();
         }
         self.gpus.measure()
     }
@@ -137,7 +140,7 @@ impl Worker {
 
     /// Waits until the next round is due. An incident ends the rest, for it should be told at once.
     fn rest(&mut self, since: Instant) {
-        let left = self.options.measure_interval.saturating_sub(since.elapsed());
+        let left = self.round_interval().saturating_sub(since.elapsed());
         match self.incidents.recv_timeout(left) {
             Ok(incident) => {
                 self.note(&incident, Instant::now());
@@ -145,6 +148,10 @@ impl Worker {
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
+    }
+
+    fn round_interval(&self) -> Duration {
+        self.options.measure_interval.unwrap_or(self.options.scan_interval)
     }
 
     fn note(&mut self, incident: &Incident, now: Instant) {
@@ -340,5 +347,25 @@ mod tests {
         let now = Instant::now();
         assert_eq!(worker.measure(now), Reading::default());
         assert_eq!(worker.scan(now), Some(Inventory::default()));
+    }
+
+    #[test]
+    fn cards_are_found_though_nothing_is_measured() {
+        let fake = Fake::default();
+        {
+            let mut told = fake.0.lock().unwrap();
+            told.is_loaded = true;
+            told.gpus.insert(gpu(0).bus_id, Some(gpu(0)));
+            told.uses.insert(gpu(0).bus_id, GpuUse::default());
+        }
+        for (measure_interval, measured, round) in [(Some(Duration::from_secs(2)), 1, 2), (None, 0, 3)] {
+            let options = Options { is_accelerators_on: true, measure_interval, ..Options::default() };
+            let watcher = |_: Vec<String>, _: Sender<Incident>, _: Weak<()>| Ok(());
+            let mut worker = Worker::new(Root::host("/nowhere"), options, fake.load(), Box::new(watcher));
+            let now = Instant::now();
+            assert_eq!(worker.measure(now).gpus.len(), measured);
+            assert_eq!(worker.scan(now).unwrap().gpus.len(), 1);
+            assert_eq!(worker.round_interval().as_secs(), round);
+        }
     }
 }

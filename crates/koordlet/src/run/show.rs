@@ -177,12 +177,11 @@ fn pressure_rows(metrics: &KoordletMetrics, reading: &PressureReading, resource:
     }
 }
 
-/// What the node offers beyond Kubernetes' own resources.
+/// What the node offers beyond Kubernetes' own resources; nothing of one that is not there, or not any more.
 pub(super) fn node(metrics: &KoordletMetrics, node: &Node) {
     for (resource, unit) in NODE_RESOURCES {
-        if let Some(amount) = whole(&node.allocatable, resource) {
-            metrics.set(Metric::NodeResourceAllocatable, &[resource, unit], nearest(amount));
-        }
+        let amount = whole(&node.allocatable, resource).unwrap_or(0);
+        metrics.set(Metric::NodeResourceAllocatable, &[resource, unit], nearest(amount));
     }
 }
 
@@ -217,8 +216,8 @@ pub(super) fn pods(metrics: &KoordletMetrics, pods: &[Pod], has_correct_units: b
 
 #[cfg(test)]
 mod tests {
+    use koord_api::quantity::Quantity;
     use koord_kit::metrics::Format;
-
     use koord_linux::perf::Cycles;
 
     use super::*;
@@ -275,6 +274,32 @@ mod tests {
         assert_eq!(all, want);
         let page = metrics.external().render(Format::Prometheus);
         assert!(page.contains("# TYPE prometheus_tsdb_head_samples_appended_total counter\n"), "{page}");
+    }
+
+    #[test]
+    fn a_resource_that_left_the_node_is_none() {
+        let metrics = seen();
+        let offering = |amounts: &[(&str, i64)]| {
+            let amounts = amounts.iter().map(|(name, amount)| ((*name).to_owned(), Quantity::bytes(*amount)));
+            node(&metrics, &Node { allocatable: amounts.collect(), ..Node::default() });
+            let mut rows = rows(metrics.external(), "koordlet_node_resource_allocatable{");
+            rows.extend(self::rows(metrics.internal(), "koordlet_node_resource_allocatable{"));
+            let cells = rows.iter().filter_map(|row| row.split_once("kubernetes.io/"));
+            let mut cells: Vec<String> = cells.map(|(_, cell)| cell.to_owned()).collect();
+            cells.sort_unstable();
+            cells
+        };
+        let want = |cpu: &str, memory: &str| {
+            [
+                format!("batch-cpu\",unit=\"integer\"}} {cpu}"),
+                format!("batch-memory\",unit=\"byte\"}} {memory}"),
+                "mid-cpu\",unit=\"integer\"} 0.0".to_owned(),
+                "mid-memory\",unit=\"byte\"} 0.0".to_owned(),
+            ]
+        };
+        assert_eq!(offering(&[(BATCH_CPU, 1500), (BATCH_MEMORY, 4096)]), want("1500.0", "4096.0"));
+        assert_eq!(offering(&[(BATCH_MEMORY, 4096)]), want("0.0", "4096.0"));
+        assert_eq!(offering(&[]), want("0.0", "0.0"));
     }
 
     #[test]

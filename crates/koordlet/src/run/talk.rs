@@ -177,7 +177,7 @@ pub(super) fn device_options(options: &Options) -> devices::Options {
         is_rdma_on: options.gates.is_on("RDMADevices"),
         xpu_dir: options.reports.xpu_dir.clone(),
         is_xpu_only: options.reports.is_xpu_only,
-        measure_interval: options.collect.interval,
+        measure_interval: options.collect.is_on().then_some(options.collect.interval),
         scan_interval: options.reports.topology_interval.unwrap_or(LAYOUT_EVERY),
         ignored_xids: options.reports.ignored_xids.clone(),
     }

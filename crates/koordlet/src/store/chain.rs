@@ -29,8 +29,10 @@ impl Chain {
         self.newest
     }
 
-    pub(super) fn oldest_ms(&self, pool: &Pool) -> Option<i64> {
-        self.ends.map(|(first, _)| pool.get(first).first_ms)
+    /// When the first page begins and ends.
+    pub(super) fn first_page(&self, pool: &Pool) -> Option<(i64, i64)> {
+        let page = pool.get(self.ends?.0);
+        Some((page.first_ms, page.last_ms))
     }
 
     /// Adds a sample at its place in time; where there is one already, that stays. False when the pool is exhausted.

@@ -27,7 +27,6 @@ const RECORD_BYTES_MAX: usize = 4096;
 /// The directory of a store, and the thread that writes to it.
 #[derive(Debug)]
 pub(super) struct Disk {
-    path: PathBuf,
     records: Option<SyncSender<Record>>,
     writer: Option<JoinHandle<()>>,
     size: Arc<Size>,
@@ -40,13 +39,15 @@ struct Size {
 }
 
 struct Record {
+    /// The clock when it was handed over.
+    now_ms: i64,
     first_ms: i64,
     bytes: Vec<u8>,
 }
 
 impl Disk {
     /// None, with a word in the log, when the directory cannot be used.
-    pub(super) fn open(path: &Path, retention: Duration, bytes_max: u64) -> Option<Disk> {
+    pub(super) fn open(path: &Path, retention: Duration, bytes_max: u64, now_ms: i64) -> Option<Disk> {
         if let Err(error) = fs::create_dir_all(path) {
             tracing::warn!(path = %path.display(), %error, "series are kept in memory only");
             return None;
@@ -56,21 +57,15 @@ impl Disk {
         let retention_ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         let mut writer =
             Writer { path: path.to_owned(), retention_ms, bytes_max, size: Arc::clone(&size), open: None };
-        writer.prune(None);
+        writer.prune(now_ms);
         let thread = std::thread::Builder::new().name("series".into()).spawn(move || writer.run(&received));
         match thread {
-            Ok(thread) => {
-                Some(Disk { path: path.to_owned(), records: Some(records), writer: Some(thread), size })
-            }
+            Ok(thread) => Some(Disk { records: Some(records), writer: Some(thread), size }),
             Err(error) => {
                 tracing::warn!(%error, "series are kept in memory only");
                 None
             }
         }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Number of files and bytes.
@@ -79,16 +74,16 @@ impl Disk {
     }
 
     /// Whether the page is on its way. The thread that collects never waits for the disk.
-    pub(super) fn save(&mut self, key: &Key, page: &Page) -> bool {
+    pub(super) fn save(&mut self, now_ms: i64, key: &Key, page: &Page) -> bool {
         let Some(bytes) = record(key, page) else { return true };
-        let record = Record { first_ms: page.first_ms, bytes };
+        let record = Record { now_ms, first_ms: page.first_ms, bytes };
         self.records.as_ref().is_some_and(|records| records.try_send(record).is_ok())
     }
 
     /// The same, waiting for the disk.
-    pub(super) fn save_patiently(&mut self, key: &Key, page: &Page) -> bool {
+    pub(super) fn save_patiently(&mut self, now_ms: i64, key: &Key, page: &Page) -> bool {
         let Some(bytes) = record(key, page) else { return true };
-        let record = Record { first_ms: page.first_ms, bytes };
+        let record = Record { now_ms, first_ms: page.first_ms, bytes };
         self.records.as_ref().is_some_and(|records| records.send(record).is_ok())
     }
 
@@ -131,7 +126,7 @@ impl Writer {
     fn write(&mut self, record: &Record) -> io::Result<()> {
         let start_ms = record.first_ms.div_euclid(FILE_MS).saturating_mul(FILE_MS);
         if self.open.as_ref().is_none_or(|(open_ms, _)| *open_ms != start_ms) {
-            self.prune(Some(record.first_ms));
+            self.prune(record.now_ms);
             let path = self.path.join(format!("{start_ms}{SUFFIX}"));
             let is_new = !path.exists();
             self.open = Some((start_ms, OpenOptions::new().create(true).append(true).open(path)?));
@@ -145,26 +140,35 @@ impl Writer {
         Ok(())
     }
 
-    /// Removes files that are too old, and the oldest while all together are too large.
-    fn prune(&mut self, now_ms: Option<i64>) {
-        let mut files = files(&self.path);
-        let newest_ms = now_ms.or(files.last().map(|(start_ms, _)| *start_ms)).unwrap_or(0);
-        let oldest_ms = newest_ms.saturating_sub(self.retention_ms);
+    /// Removes files that are too old, and the oldest while all together are too large. Files of the future tell that the
+    /// clock is wrong, or was: they stay, for it may be the former, and go first where there is no room.
+    fn prune(&mut self, now_ms: i64) {
+        let oldest_ms = now_ms.saturating_sub(self.retention_ms);
+        let (old, mut files): (Vec<_>, Vec<_>) = files(&self.path)
+            .into_iter()
+            .partition(|(start_ms, _)| start_ms.saturating_add(FILE_MS) < oldest_ms);
+        old.iter().for_each(|(_, path)| remove(path));
+        let future = files.partition_point(|(start_ms, _)| *start_ms <= now_ms.saturating_add(FILE_MS));
+        files.rotate_left(future);
         let bytes = |path: &Path| fs::metadata(path).map_or(0, |status| status.len());
         let mut total: u64 = files.iter().map(|(_, path)| bytes(path)).sum();
-        while let Some((start_ms, path)) = files.first() {
-            let is_old = start_ms.saturating_add(FILE_MS) < oldest_ms;
-            if !is_old && total <= self.bytes_max {
+        let mut count = files.len();
+        for (_, path) in &files {
+            if total <= self.bytes_max {
                 break;
             }
             total = total.saturating_sub(bytes(path));
-            if let Err(error) = fs::remove_file(path) {
-                tracing::warn!(path = %path.display(), %error, "an old file of series stays");
-            }
-            files.remove(0);
+            count -= 1;
+            remove(path);
         }
-        self.size.files.store(files.len(), Ordering::Relaxed);
+        self.size.files.store(count, Ordering::Relaxed);
         self.size.bytes.store(total, Ordering::Relaxed);
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path) {
+        tracing::warn!(path = %path.display(), %error, "an old file of series stays");
     }
 }
 

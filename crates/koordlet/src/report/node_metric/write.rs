@@ -19,6 +19,9 @@ const ATTEMPTS_MAX: u32 = 4;
 const CONFLICT_WAIT: Duration = Duration::from_millis(10);
 const CONFLICT_FACTOR: u32 = 5;
 
+/// Nobody waits longer for the next report; intervals without a bound end behind the end of the clock.
+const INTERVAL_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+
 /// A request for a report, answered where the series store lives.
 #[derive(Debug)]
 pub struct Ask {
@@ -101,6 +104,11 @@ impl Writer {
 }
 
 /// Reports until told to stop. `asks` leads to whoever can measure; `observe` hears of every round.
+///
+/// The first interval begins once the node, its pods and its NodeSLO are known: a report before that would replace what was
+/// last told by nothing, as of now, and the scheduler would take the node for idle.
+///
+/// Differs: claims and CPUs are waited for too, since nothing is measured before.
 pub async fn run(
     state: State,
     mut writer: Writer,
@@ -108,11 +116,15 @@ pub async fn run(
     observe: impl Fn(&Outcome),
     stop: CancellationToken,
 ) {
+    tokio::select! {
+        () = stop.cancelled() => return,
+        _ = state.wait_for(|snapshot| snapshot.missing().is_empty()) => {}
+    }
     let mut last = Instant::now();
     let mut told = Told::default();
     loop {
         let seconds = state.load().metric_policy.report_interval_seconds;
-        let interval = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let interval = Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(INTERVAL_MAX);
         let is_new = |snapshot: &Snapshot| snapshot.metric_policy.report_interval_seconds != seconds;
         tokio::select! {
             () = stop.cancelled() => return,
@@ -194,7 +206,7 @@ mod tests {
     use crate::overheard::overheard;
     use crate::predict::Amount;
     use crate::predict::reclaimable::Prediction;
-    use crate::state::{MetricPolicy, Synced};
+    use crate::state::{MetricPolicy, NodeState, Synced};
     use serde_json::json;
 
     const PUT: &str = "PUT /apis/slo.koordinator.sh/v1alpha1/nodemetrics/n1/status";
@@ -285,57 +297,133 @@ mod tests {
         assert_eq!(puts(&api), 0);
     }
 
+    /// Makes a part unknown.
+    type TakeAway = fn(&mut Snapshot);
+
+    /// Everything was heard of but the NodeMetric.
+    fn heard() -> Snapshot {
+        Snapshot {
+            node: Some(Arc::new(NodeState::default())),
+            synced: Synced { slo: true, pods: true, metric: false, claims: true, layout: true },
+            ..Snapshot::default()
+        }
+    }
+
+    fn nothing_measured() -> Report {
+        let status = NodeMetricStatus::default();
+        Report { status, prediction: Prediction::default(), left_out: Vec::new() }
+    }
+
+    /// Reports that go on beside the test.
+    struct Case {
+        api: FakeApi,
+        state: State,
+        asked: mpsc::Receiver<Ask>,
+        outcomes: Arc<Mutex<Vec<Outcome>>>,
+        stop: CancellationToken,
+        task: tokio::task::JoinHandle<()>,
+    }
+
+    impl Case {
+        fn start(pace: MetricPace, first: Snapshot) -> Case {
+            let api = FakeApi::default();
+            let writer = Writer::new(api.client(|_| (200, metric("7"))), "n1", pace);
+            let state = State::new(first);
+            let (asks, asked) = mpsc::channel::<Ask>(1);
+            let (outcomes, stop) = (Arc::new(Mutex::new(Vec::new())), CancellationToken::new());
+            let heard = outcomes.clone();
+            let observe = move |outcome: &Outcome| heard.lock().unwrap().push(outcome.clone());
+            let task = tokio::spawn(run(state.clone(), writer, asks, observe, stop.clone()));
+            Case { api, state, asked, outcomes, stop, task }
+        }
+
+        fn outcomes(&self) -> Vec<Outcome> {
+            self.outcomes.lock().unwrap().clone()
+        }
+
+        async fn answer(&mut self) {
+            self.asked.recv().await.unwrap().reply.send(nothing_measured()).unwrap();
+        }
+
+        async fn end(self) {
+            self.stop.cancel();
+            self.task.await.unwrap();
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_report_comes_after_one_interval_and_once_the_object_was_seen() {
-        let api = FakeApi::default();
-        let writer = Writer::new(api.client(|_| (200, metric("7"))), "n1", MetricPace::default());
-        let state = State::new(Snapshot::default());
-        let (asks, mut asked) = mpsc::channel::<Ask>(1);
-        let outcomes = Arc::new(Mutex::new(Vec::new()));
-        let stop = CancellationToken::new();
-        let heard = outcomes.clone();
-        let observe = move |outcome: &Outcome| heard.lock().unwrap().push(outcome.clone());
-        let task = tokio::spawn(run(state.clone(), writer, asks, observe, stop.clone()));
+        let mut case = Case::start(MetricPace::default(), heard());
         tokio::time::sleep(Duration::from_secs(61)).await;
         // koordlet-observe#13.5.E21
-        assert_eq!(*outcomes.lock().unwrap(), [Outcome::NoObject]);
-        assert!(api.lines().is_empty());
-        state.update(|snapshot| snapshot.synced = Synced { metric: true, ..Synced::default() });
-        let ask = asked.recv().await.unwrap();
-        let status = NodeMetricStatus::default();
-        let report = Report { status, prediction: Prediction::default(), left_out: Vec::new() };
-        ask.reply.send(report).unwrap();
+        assert_eq!(case.outcomes(), [Outcome::NoObject]);
+        assert!(case.api.lines().is_empty());
+        case.state.update(|snapshot| snapshot.synced.metric = true);
+        case.answer().await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(outcomes.lock().unwrap()[1], Outcome::Written);
-        stop.cancel();
-        task.await.unwrap();
+        assert_eq!(case.outcomes()[1], Outcome::Written);
+        case.end().await;
+    }
+
+    /// koordlet-observe 3.1: a report of a node that was not looked at would say that it is idle.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_reported_before_the_node_its_pods_and_its_slo_are_known() {
+        let lacks: [(&str, TakeAway); 5] = [
+            ("node", |snapshot| snapshot.node = None),
+            ("pods", |snapshot| snapshot.synced.pods = false),
+            ("slo", |snapshot| snapshot.synced.slo = false),
+            ("claims", |snapshot| snapshot.synced.claims = false),
+            ("layout", |snapshot| snapshot.synced.layout = false),
+        ];
+        for (name, take_away) in lacks {
+            let mut whole = heard();
+            whole.synced.metric = true;
+            let mut lacking = whole.clone();
+            take_away(&mut lacking);
+            let mut case = Case::start(MetricPace::default(), lacking);
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            assert_eq!(case.outcomes(), [], "{name}");
+            assert!(case.asked.try_recv().is_err(), "{name}");
+            case.state.update(|snapshot| *snapshot = whole.clone());
+            let begun = Instant::now();
+            case.answer().await;
+            assert_eq!(begun.elapsed().as_secs(), 60, "{name}: an interval of measuring comes first");
+            case.end().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_interval_beyond_all_clocks_is_long_and_ends_with_the_next() {
+        for seconds in [i64::MAX, i64::MAX / 2, 1 << 40] {
+            let policy = MetricPolicy { report_interval_seconds: seconds, ..MetricPolicy::default() };
+            let mut first = heard();
+            first.synced.metric = true;
+            first.metric_policy = Arc::new(policy);
+            let mut case = Case::start(MetricPace::hurried(), first);
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            assert!(case.asked.try_recv().is_err(), "{seconds}");
+            case.state.update(|snapshot| snapshot.metric_policy = Arc::default());
+            case.answer().await;
+            case.end().await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_in_a_hurry_is_told_soon_and_often() {
-        let api = FakeApi::default();
-        let writer = Writer::new(api.client(|_| (200, metric("7"))), "n1", MetricPace::hurried());
-        let state = State::new(Snapshot::default());
-        let (asks, mut asked) = mpsc::channel::<Ask>(1);
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(run(state.clone(), writer, asks, |_: &Outcome| {}, stop.clone()));
+        let mut case = Case::start(MetricPace::hurried(), heard());
         tokio::time::sleep(Duration::from_secs(3)).await;
         let policy = MetricPolicy { report_interval_seconds: 1, ..MetricPolicy::default() };
-        state.update(|snapshot| {
-            snapshot.synced = Synced { metric: true, ..Synced::default() };
+        case.state.update(|snapshot| {
+            snapshot.synced.metric = true;
             snapshot.metric_policy = Arc::new(policy);
         });
         let begun = Instant::now();
         for _ in 0..5 {
-            let ask = asked.recv().await.unwrap();
-            let status = NodeMetricStatus::default();
-            let report = Report { status, prediction: Prediction::default(), left_out: Vec::new() };
-            ask.reply.send(report).unwrap();
+            case.answer().await;
         }
         assert_eq!(begun.elapsed().as_secs(), 4, "the first at once, the others a second apart");
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(puts(&api), 5);
-        stop.cancel();
-        task.await.unwrap();
+        assert_eq!(puts(&case.api), 5);
+        case.end().await;
     }
 }

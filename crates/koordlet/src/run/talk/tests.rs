@@ -50,13 +50,18 @@ fn devices_follow_gates_and_flags() {
         is_rdma_on: false,
         xpu_dir: PathBuf::from("/x"),
         is_xpu_only: true,
-        measure_interval: Duration::from_secs(2),
+        measure_interval: Some(Duration::from_secs(2)),
         scan_interval: Duration::from_secs(5),
         ignored_xids: BTreeSet::from([79]),
     };
     assert_eq!(device_options(&options(line)), want);
     let never = device_options(&options("--node-topology-sync-interval=0"));
     assert_eq!(never.scan_interval, LAYOUT_EVERY, "decisions need what is there all the same");
+    // koordlet-observe 1.3
+    for interval in ["0", "999ms"] {
+        let unmeasured = device_options(&options(&format!("--collect-res-used-interval={interval}")));
+        assert_eq!(unmeasured.measure_interval, None, "{interval}");
+    }
 }
 
 /// A cluster with nothing in it: lists are empty, watches are refused, what is written is taken.
