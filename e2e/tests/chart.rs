@@ -7,7 +7,7 @@ use std::process::Command;
 
 use koord_linux::root::Root;
 use koord_testkit::ControlPlane;
-use koordlet::flags::{self, Request};
+use koordlet::flags::{self, Options, Request};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "koordinator-system";
@@ -86,8 +86,21 @@ fn it_is_installed_upgraded_and_taken_off_without_a_loss() {
         .apply("{apiVersion: slo.koordinator.sh/v1alpha1, kind: NodeSLO, metadata: {name: kept}, spec: {}}")
         .unwrap();
 
-    let more = ["--set", "manager.replicas=3", "--set", "featureGates=NodeMutatingWebhook=true"];
+    let authorities = "/etc/kubernetes/pki/ca.crt";
+    let more = [
+        "--set",
+        "manager.replicas=3",
+        "--set",
+        "featureGates=NodeMutatingWebhook=true",
+        "--set",
+        &format!("koordlet.kubeletCaFile={authorities}"),
+        "--set",
+        "koordlet.extraArgs={--enable-pagecache-collector}",
+    ];
     release.deploy(&more).unwrap_or_else(|text| panic!("{text}"));
+    let options = agent_options(&release.get("daemonset/koordlet"));
+    assert_eq!(options.kubelet.ca_file.as_deref(), Some(Path::new(authorities)));
+    assert!(options.collect.has_page_cache);
     assert_eq!(release.get("deployment/koord-manager")["spec"]["replicas"], json!(3));
     assert!(release.entries("mutating").contains(&"mnode-status.koordinator.sh".to_owned()));
     let upgraded = release.get(mutating);
@@ -138,11 +151,8 @@ fn agents(release: &Release) {
     assert_eq!(container["image"], "koord-sh/koordlet:v0.1.0");
     assert_eq!(container["securityContext"]["privileged"], true);
     assert_eq!(container["resources"]["limits"], json!({"cpu": "200m", "memory": "256Mi"}));
-    let words: Vec<&str> =
-        container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
-    let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
-    let Ok(Request::Run(options)) = flags::parse(words, variable) else { panic!("{container}") };
-    assert_eq!(options.warnings, Vec::<String>::new());
+    let options = agent_options(&koordlet);
+    assert_eq!(options.kubelet.ca_file, None, "as Koordinator, which verifies no kubelet");
     assert!(options.gates.is_on("CgroupReconcile") && options.gates.is_on("BEMemoryEvict"));
 
     let mounts = container["volumeMounts"].as_array().unwrap();
@@ -162,6 +172,17 @@ fn agents(release: &Release) {
     }
     let daemon = release.get("daemonset/koord-device-daemon");
     assert_eq!(daemon["spec"]["template"]["spec"]["automountServiceAccountToken"], false);
+}
+
+/// What koordlet makes of the arguments in its DaemonSet.
+fn agent_options(koordlet: &Value) -> Options {
+    let container = &koordlet["spec"]["template"]["spec"]["containers"][0];
+    let words: Vec<&str> =
+        container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
+    let Ok(Request::Run(options)) = flags::parse(words, variable) else { panic!("{container}") };
+    assert_eq!(options.warnings, Vec::<String>::new());
+    *options
 }
 
 /// The API server looks only at the form of it, so its own serves.

@@ -199,6 +199,7 @@ async fn report_use(client: &kube::Client, state: &State) -> Result<()> {
         snapshot: &snapshot,
         predictor: &predictor,
         gpus: &[],
+        has_page_cache: false,
         has_cold_pages: false,
     };
     let report = measure(sources, now_ms);

@@ -293,6 +293,11 @@ impl Collectors {
         self.resctrl.as_ref().map_or(&[], |resctrl| resctrl.readings())
     }
 
+    /// Whether memory is measured with page cache, too.
+    pub fn has_page_cache(&self) -> bool {
+        self.settings.has_page_cache
+    }
+
     /// Whether cold pages are known, so that hot page cache can be told from cold.
     pub fn has_cold_pages(&self) -> bool {
         self.cold.is_some()

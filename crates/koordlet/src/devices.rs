@@ -36,6 +36,8 @@ pub struct Options {
     /// Gate `Accelerators`: GPUs and other accelerators.
     pub is_accelerators_on: bool,
     /// Gate `RDMADevices`.
+    ///
+    /// Differs: upstream reports cards only where `Accelerators` is on, too.
     pub is_rdma_on: bool,
     /// `--xpu-device-infos-dir`
     pub xpu_dir: PathBuf,

@@ -153,6 +153,23 @@ fn the_manager_takes_the_flags_it_is_given() {
     assert!(template.contains("    control-plane: koordinator\n"), "the namespace that entries leave alone");
 }
 
+/// What helm makes of it is looked at on a cluster, by `e2e/tests/chart.rs`.
+#[test]
+fn koordlet_takes_more_flags_than_the_chart_knows() {
+    let template = read("chart/templates/koordlet.yaml");
+    let arguments = template.split_once("        args:\n").unwrap().1.split_once("        env:\n").unwrap().0;
+    for part in [
+        "        {{- with $koordlet.kubeletCaFile }}\n        - {{ printf \"--kubelet-ca-file=%s\" . | quote }}\n        {{- end }}\n",
+        "        {{- range $koordlet.extraArgs }}\n        - {{ . | quote }}\n        {{- end }}\n",
+    ] {
+        assert!(arguments.contains(part), "{part} in {arguments}");
+    }
+    let values = &values()["koordlet"];
+    assert_eq!(values["kubeletCaFile"], json!(""), "as Koordinator, which verifies no kubelet");
+    assert_eq!(values["extraArgs"], json!([]));
+    assert!(template.contains("- {name: host-kubernetes, mountPath: /etc/kubernetes/, readOnly: true}\n"));
+}
+
 #[test]
 fn versions_agree() {
     let version = env!("CARGO_PKG_VERSION");

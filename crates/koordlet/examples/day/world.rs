@@ -78,6 +78,7 @@ impl World {
                 snapshot: &snapshot,
                 predictor: &self.brain.predictor,
                 gpus: &[],
+                has_page_cache: false,
                 has_cold_pages: false,
             };
             node_metric::measure(sources, unix_ms);

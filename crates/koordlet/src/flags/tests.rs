@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::devices::XIDS_OF_APPLICATIONS;
+use crate::metrics::Metric;
 
 fn read(line: &str, environment: &[(&str, &str)]) -> Result<Request, OptionsError> {
     let environment: Vec<(String, String)> =
@@ -341,4 +342,36 @@ fn names_are_unique() {
     let all = names.len();
     names.dedup();
     assert_eq!(names.len(), all);
+}
+
+/// Switches, defaults and metrics that the manual lists are ours.
+#[test]
+fn the_manual_says_what_can_be_measured() {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/koordlet.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let section = manual.split_once("## What can be measured besides\n").unwrap().1;
+    let section = section.split("\n## ").next().unwrap();
+    let defaults = Gates::defaults(Component::Koordlet);
+    let mut shown = 0;
+    for row in section.lines().filter(|line| line.starts_with("| gate `") || line.starts_with("| `--")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        for word in row.split('`').skip(1).step_by(2) {
+            if let Some(name) = word.strip_prefix("--") {
+                let flag = TABLES.iter().flat_map(|table| table.iter()).find(|flag| flag.name == name);
+                let flag = flag.unwrap_or_else(|| panic!("{word} is no flag"));
+                // An interval stands right behind its default.
+                let told = cells[3].split_once(word).map(|(before, _)| before.trim_end_matches("(`"));
+                let default = flag.default.strip_suffix('s').map(|seconds| format!("{seconds} s "));
+                assert!(told.zip(default).is_none_or(|(told, default)| told.ends_with(&default)), "{row}");
+            } else if word.starts_with("koordlet_") {
+                assert!(Metric::ALL.iter().any(|metric| metric.row().name == word), "{word} is no metric");
+            }
+            shown += 1;
+        }
+        if let Some(name) = cells[1].strip_prefix("gate `").and_then(|rest| rest.split('`').next()) {
+            assert_eq!(defaults.iter().find(|(known, _)| *known == name), Some((name, false)));
+            assert!(cells[2].starts_with("off"), "{row}");
+        }
+    }
+    assert!(shown > 30, "only {shown} words");
 }

@@ -32,6 +32,8 @@ pub struct Sources<'s> {
     pub snapshot: &'s Snapshot,
     pub predictor: &'s Predictor,
     pub gpus: &'s [Gpu],
+    /// Whether memory with page cache is measured.
+    pub has_page_cache: bool,
     /// Whether cold pages are measured, so that use with hot pages is known.
     pub has_cold_pages: bool,
 }
@@ -52,6 +54,8 @@ pub struct Report {
     pub prediction: Prediction,
     /// `namespace/name` of pods without samples.
     pub left_out: Vec<String>,
+    /// Why memory is not told as the NodeMetric asks.
+    pub memory_fault: Option<&'static str>,
 }
 
 /// The percentiles of a window, in upstream's order.
@@ -90,7 +94,23 @@ pub fn measure(sources: Sources<'_>, now_ms: i64) -> Report {
             .ok()
             .map(|peak| PredictedMetric { resource: predicted(peak) }),
     };
-    Report { status, prediction, left_out }
+    let memory_fault = memory_fault(policy.memory, sources);
+    Report { status, prediction, left_out, memory_fault }
+}
+
+/// What a policy needs that is not measured, and what comes of that.
+fn memory_fault(policy: NodeMemoryCollectPolicy, sources: Sources<'_>) -> Option<&'static str> {
+    match policy {
+        NodeMemoryCollectPolicy::UsageWithPageCache if !sources.has_page_cache => Some(
+            "usageWithPageCache needs --enable-pagecache-collector; without it the use of the node is empty and pods are \
+             left out",
+        ),
+        NodeMemoryCollectPolicy::UsageWithHotPageCache if !sources.has_cold_pages => Some(
+            "usageWithHotPageCache needs the gate ColdPageCollector and a kernel with kidled; without them memory is \
+             told without page cache",
+        ),
+        _ => None,
+    }
 }
 
 fn predicted(amount: &Amount) -> ResourceMap {

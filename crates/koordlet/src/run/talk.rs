@@ -155,6 +155,7 @@ fn report(brain: &Brain, gpus: &[Gpu]) -> Report {
         snapshot: &snapshot,
         predictor: &brain.predictor,
         gpus,
+        has_page_cache: brain.collectors.has_page_cache(),
         has_cold_pages: brain.collectors.has_cold_pages(),
     };
     measure(sources, jiff::Timestamp::now().as_millisecond())

@@ -1,10 +1,12 @@
-//! Recorded runs of the original koordlet on a generated node: what it wrote is what we wish for.
+//! Recorded runs of the original koordlet on a generated node: what it wrote is what we wish for, and what it reported is
+//! what we would report ([`report`]).
 //!
 //! A run is a node, its pods, a NodeSLO and phases that change them; after each phase stand the files that
 //! differ from the start. Time is played in cycles of a second.
 
 #![expect(clippy::unwrap_used, reason = "a recording that cannot be read is a failed test")]
 
+mod report;
 mod rig;
 
 use koord_api::annotation::node_topology::CpuSharedPools;

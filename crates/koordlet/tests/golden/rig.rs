@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::GzDecoder;
+use k8s_openapi::api::core::v1;
 use koord_api::annotation::Annotations;
 use koord_api::annotation::node_topology::CpuTopologyReport;
 use koord_api::annotation::read;
@@ -42,6 +43,8 @@ pub(crate) struct Phase {
     pub(crate) files: BTreeMap<String, String>,
     /// Annotations of the node's topology report.
     pub(crate) topology: Annotations,
+    /// What was reported, by kind.
+    pub(crate) objects: Value,
 }
 
 impl Rig {
@@ -80,23 +83,33 @@ impl Rig {
             seconds: phase["seconds"].as_u64().unwrap(),
             files: phase["want"]["files"].as_object().unwrap().iter().flat_map(recorded).collect(),
             topology: texts(topology.as_object().unwrap()),
+            objects: phase["want"]["objects"].clone(),
         })
     }
 
     pub(crate) fn node(&self) -> Node {
+        Node::read(&self.node_object())
+    }
+
+    pub(crate) fn node_object(&self) -> v1::Node {
         let node = &self.run["node"];
         let count = |name: &str| node[name].as_u64().unwrap();
         let nodes = count("sockets") * count("numaPerSocket");
         let cpus = nodes * count("coresPerNuma") * count("threads");
         let memory = format!("{}Mi", nodes * count("numaMemMi"));
         let object = json!({
-            "metadata": { "annotations": self.annotations },
+            "metadata": { "name": node["name"], "labels": node["labels"], "annotations": self.annotations },
             "status": {
                 "capacity": { "cpu": cpus.to_string(), "memory": memory },
                 "allocatable": node["allocatable"],
             },
         });
-        Node::read(&serde_json::from_value(object).unwrap())
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// The recording itself, for what only few look at.
+    pub(crate) fn run(&self) -> &Value {
+        &self.run
     }
 
     pub(crate) fn slo(&self) -> Effective {
@@ -105,7 +118,12 @@ impl Rig {
     }
 
     pub(crate) fn pods(&self) -> Vec<Pod> {
-        self.pods.iter().map(read_pod).collect()
+        self.pods.iter().map(|recorded| Pod::read(&pod_object(recorded))).collect()
+    }
+
+    /// The pods of the recording as kubelet tells them, each with what is recorded of it.
+    pub(crate) fn pod_objects(&self) -> impl Iterator<Item = (&Value, v1::Pod)> {
+        self.pods.iter().map(|recorded| (recorded, pod_object(recorded)))
     }
 
     pub(crate) fn sandbox(&self, pod: &Pod) -> Option<Place> {
@@ -202,7 +220,7 @@ impl Rig {
     }
 }
 
-fn read_pod(recorded: &Value) -> Pod {
+fn pod_object(recorded: &Value) -> v1::Pod {
     let containers = recorded["containers"].as_array().unwrap();
     let spec = containers.iter().map(|container| {
         let amounts = |name: &str| container.get(name).cloned().unwrap_or_else(|| json!({}));
@@ -224,7 +242,7 @@ fn read_pod(recorded: &Value) -> Pod {
             "containerStatuses": statuses.collect::<Vec<_>>(),
         },
     });
-    Pod::read(&serde_json::from_value(object).unwrap())
+    serde_json::from_value(object).unwrap()
 }
 
 /// Values that are no texts were read as JSON by whoever recorded them.

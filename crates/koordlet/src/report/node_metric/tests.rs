@@ -22,6 +22,7 @@ struct Scene {
     snapshot: Snapshot,
     predictor: Predictor,
     gpus: Vec<Gpu>,
+    has_page_cache: bool,
     has_cold_pages: bool,
 }
 
@@ -32,6 +33,7 @@ impl Scene {
             snapshot: Snapshot::default(),
             predictor: Predictor::new(Settings::default()),
             gpus: Vec::new(),
+            has_page_cache: false,
             has_cold_pages: false,
         }
     }
@@ -87,6 +89,7 @@ impl Scene {
             snapshot: &self.snapshot,
             predictor: &self.predictor,
             gpus: &self.gpus,
+            has_page_cache: self.has_page_cache,
             has_cold_pages: self.has_cold_pages,
         };
         measure(sources, NOW)
@@ -208,6 +211,36 @@ fn memory_by_policy() {
     let told = node(Scene::new(), 1.0, 1024.0).measured(&[pod("a")]).policy(policy).json();
     assert_eq!(told["nodeMetric"]["nodeUsage"], json!({}));
     assert!(told.get("podsMetric").is_none());
+}
+
+/// Nothing else would tell an operator why the use of the node is empty.
+#[test]
+fn a_policy_that_needs_what_is_not_measured_is_told() {
+    let fault = |policy: &str, has_page_cache: bool, has_cold_pages: bool| {
+        let policy = serde_json::from_value(json!({ "nodeMemoryCollectPolicy": policy })).unwrap();
+        let scene = Scene { has_page_cache, has_cold_pages, ..Scene::new().policy(policy) };
+        scene.report().memory_fault
+    };
+    for (policy, has_page_cache, has_cold_pages, want) in [
+        ("usageWithPageCache", false, true, Some("usageWithPageCache needs --enable-pagecache-collector;")),
+        ("usageWithPageCache", true, false, None),
+        (
+            "usageWithHotPageCache",
+            true,
+            false,
+            Some("usageWithHotPageCache needs the gate ColdPageCollector "),
+        ),
+        ("usageWithHotPageCache", false, true, None),
+        ("usageWithoutPageCache", false, false, None),
+        ("bogus", false, false, None),
+    ] {
+        let told = fault(policy, has_page_cache, has_cold_pages);
+        let is_meant = match (told, want) {
+            (Some(told), Some(want)) => told.starts_with(want),
+            (told, want) => told == want,
+        };
+        assert!(is_meant, "{policy}: {told:?}");
+    }
 }
 
 #[test]

@@ -175,6 +175,7 @@ struct Told {
     refused: Vec<String>,
     /// Why prod reclaimable is not known.
     fault: Option<String>,
+    memory_fault: Option<&'static str>,
 }
 
 impl Told {
@@ -191,6 +192,10 @@ impl Told {
         if let Some(error) = fault.filter(|error| self.fault.as_ref() != Some(*error)) {
             tracing::warn!(error, "what prod pods will not need is not known");
         }
+        if let Some(why) = report.memory_fault.filter(|why| self.memory_fault != Some(*why)) {
+            tracing::warn!(why, "memory is not told as nodeMemoryCollectPolicy asks");
+        }
+        self.memory_fault = report.memory_fault;
         self.left_out.clone_from(&report.left_out);
         self.refused.clone_from(&report.prediction.refused);
         self.fault = fault.cloned();
@@ -223,6 +228,12 @@ mod tests {
         api.lines().iter().filter(|line| line.starts_with(PUT)).count()
     }
 
+    /// A report without a word.
+    fn nothing() -> Report {
+        let (status, prediction) = (NodeMetricStatus::default(), Prediction::default());
+        Report { status, prediction, left_out: Vec::new(), memory_fault: None }
+    }
+
     /// koordlet-observe 7.2, step 7: a warning, but not one in each report.
     #[test]
     fn what_a_report_lacks_is_told_once() {
@@ -231,8 +242,9 @@ mod tests {
             let mut prediction = Prediction { refused, ..Prediction::default() };
             prediction.reclaimable.total = total.map_err(str::to_owned);
             let left_out = left_out.iter().map(|text| (*text).to_owned()).collect();
-            Report { status: NodeMetricStatus::default(), prediction, left_out }
+            Report { prediction, left_out, ..nothing() }
         };
+        let unmeasured = |why| Report { memory_fault: Some(why), ..report(&[], &[], Ok(Amount::default())) };
         let good = || Ok(Amount::default());
         let mut told = Told::default();
         for (name, report, want) in [
@@ -249,6 +261,11 @@ mod tests {
                 vec!["twice", "what prod pods will not need"],
             ),
             ("same", report(&[], &["twice"], Err("no model")), vec![]),
+            ("memory", unmeasured("no collector"), vec!["memory is not told as nodeMemoryCollectPolicy"]),
+            ("same memory", unmeasured("no collector"), vec![]),
+            ("other policy", unmeasured("no kidled"), vec!["memory is not told as nodeMemoryCollectPolicy"]),
+            ("measured", report(&[], &[], good()), vec![]),
+            ("and not", unmeasured("no kidled"), vec!["memory is not told as nodeMemoryCollectPolicy"]),
         ] {
             let (_, lines) = overheard(|| told.tell(&report));
             assert_eq!(lines.len(), want.len(), "{name}: {lines:?}");
@@ -309,11 +326,6 @@ mod tests {
         }
     }
 
-    fn nothing_measured() -> Report {
-        let status = NodeMetricStatus::default();
-        Report { status, prediction: Prediction::default(), left_out: Vec::new() }
-    }
-
     /// Reports that go on beside the test.
     struct Case {
         api: FakeApi,
@@ -342,7 +354,7 @@ mod tests {
         }
 
         async fn answer(&mut self) {
-            self.asked.recv().await.unwrap().reply.send(nothing_measured()).unwrap();
+            self.asked.recv().await.unwrap().reply.send(nothing()).unwrap();
         }
 
         async fn end(self) {

@@ -1,7 +1,7 @@
 //! A kubelet over TLS, as far as koordlet sees one.
 
 use super::*;
-use crate::state::fake_kubelet::{FakeKubelet, TOKEN};
+use crate::state::fake_kubelet::{CLIENT, FakeKubelet, TOKEN};
 
 fn node(addresses: &[(&str, &str)], kubelet_port: u16) -> NodeState {
     let addresses = addresses.iter().map(|(kind, address)| ((*kind).to_owned(), (*address).to_owned()));
@@ -62,6 +62,60 @@ async fn the_certificate_is_verified_when_a_ca_is_given() {
     assert!(fake.client(TOKEN, right).0.pods().await.is_ok());
     let error = fake.client(TOKEN, wrong).0.pods().await.unwrap_err();
     assert!(matches!(error, KubeletError::Request { .. }), "{error}");
+}
+
+/// An authority, and files of a certificate that it signed and its key.
+struct Client {
+    authority: String,
+    folder: tempfile::TempDir,
+}
+
+impl Client {
+    fn new(name: &str) -> Client {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let authority = params.self_signed(&key).unwrap().pem();
+        let issuer = rcgen::Issuer::new(params, key);
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let key = rcgen::KeyPair::generate().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("crt"), params.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+        std::fs::write(folder.path().join("key"), key.serialize_pem()).unwrap();
+        Client { authority, folder }
+    }
+
+    fn options(&self) -> KubeletOptions {
+        let [certificate, key] = ["crt", "key"].map(|name| self.folder.path().join(name));
+        KubeletOptions { client_files: Some((certificate, key)), ..KubeletOptions::default() }
+    }
+}
+
+/// In place of the API client's credentials, which the kubelet does not get to see then.
+#[tokio::test]
+async fn a_certificate_of_its_own_is_shown_where_one_is_given() {
+    let (ours, others) = (Client::new(CLIENT), Client::new(CLIENT));
+    let fake = FakeKubelet::start_for_clients_of(&ours.authority).await;
+    for (name, options, want) in [
+        ("none", KubeletOptions::default(), 401),
+        ("another authority's", others.options(), 401),
+        ("ours", ours.options(), 200),
+    ] {
+        let (kubelet, _, calls) = fake.client(TOKEN, options);
+        assert_eq!(kubelet.pods().await.is_ok(), want == 200, "{name}");
+        assert_eq!(kubelet.config().await.is_ok(), want == 200, "{name}");
+        let codes: Vec<u16> = calls.lock().unwrap().iter().map(|call| call.code).collect();
+        assert_eq!(codes, [want, want], "{name}");
+    }
+    // A file that is not there is told, and nothing is asked without it.
+    let gone =
+        KubeletOptions { client_files: Some(("gone".into(), "gone".into())), ..KubeletOptions::default() };
+    let (kubelet, _, calls) = fake.client(TOKEN, gone);
+    let error = kubelet.pods().await.unwrap_err();
+    assert!(matches!(error, KubeletError::Client(_)), "{error}");
+    assert!(calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
