@@ -563,3 +563,13 @@ impl Reader<'_> {
         }
     }
 }
+
+/// What a line of flags means on node `n1`, for tests that begin with one.
+#[cfg(test)]
+pub(crate) fn of_line(line: &str) -> Options {
+    let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
+    match parse(line.split_whitespace(), variable) {
+        Ok(Request::Run(options)) => *options,
+        other => panic!("{line}: {other:?}"),
+    }
+}

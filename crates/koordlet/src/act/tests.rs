@@ -72,16 +72,8 @@ struct World {
     tellings: u32,
 }
 
-fn options(line: &str) -> flags::Options {
-    let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
-    match flags::parse(line.split_whitespace(), variable) {
-        Ok(flags::Request::Run(options)) => *options,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn setting(root: &Root, cgroups: &Arc<Cgroups>, line: &str) -> Setting {
-    let options = options(line);
+    let options = flags::of_line(line);
     let metrics = KoordletMetrics::new("n1");
     metrics.node_seen();
     Setting {
@@ -765,7 +757,7 @@ fn gates_pick_strategies() {
     let off = "-reconcile-interval-seconds=0 -cpu-suppress-interval-seconds=0 -cpu-evict-interval-seconds=0 \
                -memory-evict-interval-seconds=0";
     assert_eq!(names(&format!("{chart} {off}")), ["runtime-hooks"]);
-    assert_eq!(Gates::defaults(Component::Koordlet), options("").gates);
+    assert_eq!(Gates::defaults(Component::Koordlet), flags::of_line("").gates);
 }
 
 /// Sandboxes are what containers leave over.

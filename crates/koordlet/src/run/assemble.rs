@@ -466,21 +466,13 @@ mod tests {
 
     use super::*;
     use crate::decide::wish::Cause;
-    use crate::flags::{self, Request};
-
-    fn options(line: &str) -> Options {
-        let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
-        match flags::parse(line.split_whitespace(), variable) {
-            Ok(Request::Run(options)) => *options,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
+    use crate::flags;
 
     /// koordlet-observe 1.3, 1.4.
     #[test]
     fn who_measures_what_follows_gates_and_flags() {
         let on = |line: &str| {
-            let settings = collect_settings(&options(line));
+            let settings = collect_settings(&flags::of_line(line));
             let all = [
                 (settings.has_page_cache, "page cache"),
                 (settings.has_cycles, "cycles"),
@@ -506,7 +498,7 @@ mod tests {
         ] {
             assert_eq!(on(line), want, "{line}");
         }
-        let settings = collect_settings(&options(
+        let settings = collect_settings(&flags::of_line(
             "--collect-res-used-interval=2s --collect-sys-metric-outdated-interval=3s \
              --collect-node-cpu-info-interval=4s --collect-node-storage-info-interval=5s \
              --cpi-collector-interval=6s --collect-cpi-timewindow=7s --psi-collector-interval=8s \

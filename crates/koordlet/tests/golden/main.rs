@@ -14,6 +14,7 @@ use koord_api::annotation::ratio::CpuNormalizationRatio;
 use koord_api::annotation::{Annotation, Annotations, read};
 use koord_api::cpuset::CpuSet;
 use koordlet::decide::cpu_burst::bucket::Buckets;
+use koordlet::decide::hooks::cpu_normalization::Ratios;
 use koordlet::decide::hooks::{batch_resource, cpuset, group_identity, share_pools};
 use koordlet::decide::snapshot::Layout;
 use koordlet::decide::wish::{Batch, Wish};
@@ -73,7 +74,7 @@ fn second(rig: &Rig, layout: &Layout, tree: &mut Tree, memory: &mut cpu_suppress
         usage: &usage,
         processors: Some(layout.topology.all().len()),
         groups: &groups,
-        normalization: None,
+        normalization: Ratios::default(),
         is_pinned_quota_unset: true,
         kernel: cpu_burst::Kernel { burst_max: 100_000_000, is_burst_within_quota: false },
     };

@@ -7,7 +7,7 @@ use koord_linux::root::Root;
 use koord_testkit::node_tree::{Cgroup, NodeTree};
 
 use super::*;
-use crate::flags::{self, Request};
+use crate::flags;
 use crate::overheard::overheard;
 use crate::run::alone;
 
@@ -20,10 +20,8 @@ async fn brain(dir: &Path, line: &str) -> Brain {
         format!("--tsdb-path={}", data.display()),
         format!("--prediction-checkpoint-filepath={}", models.display()),
     ];
-    let words = paths.into_iter().chain(line.split_whitespace().map(str::to_owned));
-    let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
-    let Ok(Request::Run(options)) = flags::parse(words, variable) else { panic!("{line}") };
-    let options = flags::Options { root: Root::host(dir), is_host_mode: true, ..*options };
+    let options = flags::of_line(&format!("{} {line}", paths.join(" ")));
+    let options = flags::Options { root: Root::host(dir), is_host_mode: true, ..options };
     let cluster = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
     alone(options, cluster, Version::V1, State::default()).await.unwrap()
 }

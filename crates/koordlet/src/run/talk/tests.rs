@@ -16,18 +16,10 @@ use tokio_util::task::TaskTracker;
 use super::*;
 use crate::audit::Auditor;
 use crate::fake::{FakeApi, Seen};
-use crate::flags::{self, Request};
+use crate::flags;
 use crate::records::{Recorders, Records};
 use crate::state::fake_kubelet::{FakeKubelet, TOKEN};
 use crate::state::{NodeState, Snapshot, Synced};
-
-fn options(line: &str) -> Options {
-    let variable = |name: &str| (name == "NODE_NAME").then(|| "n1".to_owned());
-    match flags::parse(line.split_whitespace(), variable) {
-        Ok(Request::Run(options)) => *options,
-        other => panic!("{line}: {other:?}"),
-    }
-}
 
 /// koordlet-observe 1.4, 6.
 #[test]
@@ -38,7 +30,7 @@ fn devices_follow_gates_and_flags() {
         ("--feature-gates=RDMADevices=true", false, true),
         ("--feature-gates=Accelerators=true,RDMADevices=true", true, true),
     ] {
-        let found = device_options(&options(line));
+        let found = device_options(&flags::of_line(line));
         let want = devices::Options { is_accelerators_on, is_rdma_on, ..devices::Options::default() };
         assert_eq!(found, want, "{line}");
         assert_eq!(found.is_any_on(), is_accelerators_on || is_rdma_on, "{line}");
@@ -54,12 +46,12 @@ fn devices_follow_gates_and_flags() {
         scan_interval: Duration::from_secs(5),
         ignored_xids: BTreeSet::from([79]),
     };
-    assert_eq!(device_options(&options(line)), want);
-    let never = device_options(&options("--node-topology-sync-interval=0"));
+    assert_eq!(device_options(&flags::of_line(line)), want);
+    let never = device_options(&flags::of_line("--node-topology-sync-interval=0"));
     assert_eq!(never.scan_interval, LAYOUT_EVERY, "decisions need what is there all the same");
     // koordlet-observe 1.3
     for interval in ["0", "999ms"] {
-        let unmeasured = device_options(&options(&format!("--collect-res-used-interval={interval}")));
+        let unmeasured = device_options(&flags::of_line(&format!("--collect-res-used-interval={interval}")));
         assert_eq!(unmeasured.measure_interval, None, "{interval}");
     }
 }
@@ -75,7 +67,7 @@ fn nothing(seen: &Seen) -> (u16, Value) {
 
 fn base(dir: &Path, line: &str, client: kube::Client) -> Base {
     NodeTree::make(dir, Cgroup::V1, 1).unwrap();
-    let options = Options { root: Root::host(dir), ..options(line) };
+    let options = Options { root: Root::host(dir), ..flags::of_line(line) };
     let metrics = KoordletMetrics::new("n1");
     metrics.node_seen();
     let kit = KitMetrics::new(metrics.internal());
