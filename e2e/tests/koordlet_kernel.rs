@@ -77,6 +77,16 @@ fn disks_and_networks_are_governed_in_a_virtual_machine() {
     play(Groups::V2, &["disks", "traffic"]);
 }
 
+#[test]
+fn pins_and_what_is_off_by_default_work_in_a_virtual_machine() {
+    play(Groups::V2, &["pinned", "gated"]);
+}
+
+#[test]
+fn pins_and_what_is_off_by_default_work_in_a_virtual_machine_with_cgroup_v1() {
+    play(Groups::V1, &["pinned", "gated"]);
+}
+
 /// v1 refuses whatever would let a child exceed its parent.
 #[test]
 fn pods_are_governed_in_a_virtual_machine_with_cgroup_v1() {

@@ -5,8 +5,10 @@ mod containers;
 mod cookies;
 mod disks;
 mod evict;
+mod gated;
 mod hotplug;
 mod limits;
+mod pinned;
 mod restart;
 mod suppress;
 mod traffic;
@@ -44,6 +46,8 @@ pub(crate) async fn play(name: &str) -> Result<End> {
         "traffic" => traffic::play().await,
         "hotplug" => hotplug::play().await,
         "restart" => restart::play().await,
+        "pinned" => pinned::play().await,
+        "gated" => gated::play().await,
         other => bail!("there is no scene {other}"),
     }?;
     Ok(End::Played)
