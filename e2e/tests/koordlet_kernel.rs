@@ -90,7 +90,7 @@ fn pins_and_what_is_off_by_default_work_in_a_virtual_machine_with_cgroup_v1() {
 /// v1 refuses whatever would let a child exceed its parent.
 #[test]
 fn pods_are_governed_in_a_virtual_machine_with_cgroup_v1() {
-    play(Groups::V1, &["suppress", "limits", "evict", "restart"]);
+    play(Groups::V1, &["suppress", "limits", "evict", "hotplug", "restart"]);
 }
 
 /// Plays a scene on this host's own kernel, in groups of the test's own. Where there is no cgroup v1, the machine has it.

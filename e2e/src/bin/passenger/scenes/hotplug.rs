@@ -1,15 +1,16 @@
 //! A CPU that goes offline and comes back while koordlet runs: nothing fails, and no set keeps it. First everybody has
-//! every CPU; then best-effort pods are suppressed, and lose one of the few that they have.
+//! every CPU; then best-effort pods are suppressed, and lose one of the few that they have. cgroup v1 gives a CPU that
+//! comes back to no group; until somebody does, koordlet makes do without it.
 
 use std::fs;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use koord_api::cpuset::CpuSet;
 use serde_json::{Value, json};
 
-use super::{BATCH, SERVICE};
+use super::{BATCH, SERVICE, same};
 use crate::stage::{Actor, Stage};
-use crate::tree::allowed_cpus;
+use crate::tree::{Kind, allowed_cpus};
 
 const CPU: u32 = 3;
 
@@ -22,6 +23,7 @@ pub(super) async fn play() -> Result<()> {
     let mut stage = Stage::new().await?;
     let service = stage.pod(SERVICE).await?;
     let batch = stage.pod(BATCH).await?;
+    let before = stage.tree.picture();
     let class = stage.tree.class("BestEffort");
     let best_effort = [class, batch.group.clone(), batch.container.clone()];
     // Suppression is off, so that everybody has every CPU.
@@ -38,15 +40,53 @@ pub(super) async fn play() -> Result<()> {
             Ok(is_gone && !allowed_cpus(batch.process)?.contains(CPU))
         })
         .await?;
+    // On v1 the kernel was faster.
+    stage.until("koordlet knows that it went", async |stage| knows_of(stage, 3).await).await?;
     stage.judge().await?;
     switch(CPU, true)?;
+    stage.until("koordlet knows that it is back", async |stage| knows_of(stage, 4).await).await?;
+    stage.judge().await?;
+    hand_out(&stage, &service)?;
     stage.until("the CPU is used again", everywhere).await?;
     stage.judge().await?;
-    while_suppressed(&mut stage, &best_effort, &batch).await
+    while_suppressed(&mut stage, &best_effort, &batch, &service).await?;
+    stage.judge_and_kill().await?;
+    stage.clean_up()?;
+    match stage.tree.kind {
+        Kind::V2 => same(&before, &stage, "after clean-up"),
+        // As the kernel had left them when koordlet first wrote to them.
+        Kind::V1 => {
+            let are_so = cpus_of(&stage, &groups)?.iter().all(|cpus| *cpus == CpuSet::range(0..=2));
+            ensure!(are_so, "after clean-up: {:?}", cpus_of(&stage, &groups)?);
+            Ok(())
+        }
+    }
+}
+
+/// Whether so many CPUs are shared, by koordlet's metrics.
+async fn knows_of(stage: &Stage, cpus: usize) -> Result<bool> {
+    let is_it = |line: &str| {
+        line.starts_with("koordlet_cpuset_share_pool_cpu_cores{") && line.ends_with(&format!(" {cpus}.0"))
+    };
+    Ok(stage.page("/metrics").await?.lines().any(is_it))
+}
+
+/// On v1 somebody gives every CPU to the groups that are not koordlet's.
+fn hand_out(stage: &Stage, service: &Actor) -> Result<()> {
+    if stage.tree.kind == Kind::V2 {
+        return Ok(());
+    }
+    let groups = [stage.tree.class("Guaranteed"), stage.tree.class("Burstable"), service.group.clone()];
+    groups.iter().try_for_each(|group| stage.tree.set_cpus(group, &CpuSet::range(0..=3)))
 }
 
 /// What they may have changes while the CPU is away, so that sets are written then.
-async fn while_suppressed(stage: &mut Stage, groups: &[String], batch: &Actor) -> Result<()> {
+async fn while_suppressed(
+    stage: &mut Stage,
+    groups: &[String],
+    batch: &Actor,
+    service: &Actor,
+) -> Result<()> {
     let follows = |stage: &Stage| -> Result<bool> {
         Ok(allowed_cpus(batch.process)? == stage.tree.cpus(&batch.container)?)
     };
@@ -69,8 +109,15 @@ async fn while_suppressed(stage: &mut Stage, groups: &[String], batch: &Actor) -
     stage.until("they keep two of those", async |stage| have(stage, &is_without(2))).await?;
     stage.judge().await?;
     switch(lost, true)?;
-    stage.until("they get the CPU back", async |stage| have(stage, &|cpus| *cpus == kept)).await?;
-    stage.judge().await
+    if stage.tree.kind == Kind::V1 {
+        stage.world.order(suppression(100)).await?;
+        stage.until("they get every CPU that pods have", async |stage| have(stage, &is_without(3))).await?;
+        stage.world.order(suppression(1)).await?;
+        stage.until("they keep two of those again", async |stage| have(stage, &is_without(2))).await?;
+        stage.judge().await?;
+        hand_out(stage, service)?;
+    }
+    stage.until("they get the CPU back", async |stage| have(stage, &|cpus| *cpus == kept)).await
 }
 
 fn cpus_of(stage: &Stage, groups: &[String]) -> Result<Vec<CpuSet>> {
