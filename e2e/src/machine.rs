@@ -144,10 +144,7 @@ impl Machine {
             }
         };
         let output = text(&console)?;
-        let mut ends = output.lines().rev().filter_map(|line| line.trim().strip_prefix(END_MARK));
-        // The kernel may speak in the middle of the line.
-        let digits = |end: &str| -> String { end.trim().chars().take_while(char::is_ascii_digit).collect() };
-        let Some(end) = ends.next().and_then(|end| digits(end).parse().ok()) else {
+        let Some(end) = end_of(&output) else {
             bail!("the machine ended ({status}) before the program did:\n{output}");
         };
         Ok(Outcome { status: end, output })
@@ -232,6 +229,22 @@ impl Machine {
     }
 }
 
+/// The exit status after the last end mark. The kernel may speak in the middle of that line: its words go to the console
+/// past those of programs that wait there.
+fn end_of(output: &str) -> Option<i32> {
+    let mut heard = String::new();
+    for line in output.split_inclusive('\n') {
+        let is_time = |words: &str| {
+            let time = words.split_once(']').map(|(time, _)| time.trim());
+            time.is_some_and(|time| time.parse::<f64>().is_ok())
+        };
+        let kernel = line.match_indices('[').map(|(at, _)| at).find(|at| is_time(&line[at + 1..]));
+        heard.push_str(kernel.map_or(line, |at| &line[..at]));
+    }
+    let end = heard.rsplit_once(END_MARK)?.1.trim_start();
+    end.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
 fn text(console: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(console)?).into_owned())
 }
@@ -287,4 +300,22 @@ pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     // `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)`, or the loader alone.
     let paths = lines.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     Ok(paths.map(PathBuf::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_may_speak_in_the_middle_of_the_end() {
+        for (output, want) in [
+            ("x\r\nkoord-machine-end: 0\r\n[  127.7] sysrq: Power Off\r\n", Some(0)),
+            ("koord-machine-end: 101[  127.749390] sysrq: Power Off\r\n\r\n", Some(101)),
+            ("koord-machine-en[  127.749390] sysrq: Power Off\r\nd: 0\r\n[  127.8] reboot\r\n", Some(0)),
+            ("koord-machine-end: 0\r\nkoord-machine-end: [1.5] x\r\n1\r\n", Some(1)),
+            ("[    0.1] Kernel panic\r\n", None),
+        ] {
+            assert_eq!(end_of(output), want, "{output:?}");
+        }
+    }
 }

@@ -14,15 +14,20 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_passenger");
 const EXTENSIONS: &str = "/usr/lib/x86_64-linux-gnu/xtables";
 /// Scenes that load modules.
 const WITH_MODULES: [&str; 2] = ["disks", "traffic"];
+/// Scenes that may be skipped, and for want of what: Debian's kernel has no core scheduling.
+const MAY_BE_SKIPPED: [(&str, &str); 1] = [("cookies", "this kernel has no core scheduling")];
 /// As much as the API server, koordlet and the pods need, besides the machine's files.
 const MEMORY_MIB: u32 = 1536;
 
-/// Every scene that was asked for was played to its end.
+/// Every scene that was asked for was played to its end, or may be skipped and says why.
 fn all_passed(scenes: &[&str], status: i32, output: &str) {
     assert_eq!(status, 0, "{output}");
     for scene in scenes {
+        let is_skipped = MAY_BE_SKIPPED.iter().any(|(excused, why)| {
+            excused == scene && output.contains(&format!("scene {scene}: skipped: {why}"))
+        });
         let line = format!("scene {scene}: passed");
-        assert!(output.contains(&line), "{line}\n{output}");
+        assert!(is_skipped || output.contains(&line), "{line}\n{output}");
     }
     let is_told = |line: &&str| line.starts_with("scene ") || line.starts_with("SKIPPED");
     output.lines().filter(is_told).for_each(|line| eprintln!("{line}"));
@@ -72,10 +77,20 @@ fn disks_and_networks_are_governed_in_a_virtual_machine() {
     play(Groups::V2, &["disks", "traffic"]);
 }
 
+#[test]
+fn pins_and_what_is_off_by_default_work_in_a_virtual_machine() {
+    play(Groups::V2, &["pinned", "gated"]);
+}
+
+#[test]
+fn pins_and_what_is_off_by_default_work_in_a_virtual_machine_with_cgroup_v1() {
+    play(Groups::V1, &["pinned", "gated"]);
+}
+
 /// v1 refuses whatever would let a child exceed its parent.
 #[test]
 fn pods_are_governed_in_a_virtual_machine_with_cgroup_v1() {
-    play(Groups::V1, &["suppress", "limits", "evict", "restart"]);
+    play(Groups::V1, &["suppress", "limits", "evict", "hotplug", "restart"]);
 }
 
 /// Plays a scene on this host's own kernel, in groups of the test's own. Where there is no cgroup v1, the machine has it.

@@ -50,6 +50,8 @@ pub struct Applier {
     faults: HashSet<Target>,
     /// What the kernel has no use for, once in this life: weights in an idle group.
     pointless: HashSet<Resource>,
+    /// Sets that hold fewer CPUs than they should, for the groups above them lack some.
+    cut: HashSet<Target>,
     /// Until when everything that was applied since it was last set is known to stand; none when something is not.
     known_until: Option<Instant>,
 }
@@ -123,6 +125,7 @@ impl Applier {
             undo,
             faults: HashSet::new(),
             pointless: HashSet::new(),
+            cut: HashSet::new(),
             known_until: None,
         }
     }
@@ -236,11 +239,18 @@ impl Applier {
                     self.complain(update, error);
                     continue;
                 }
+                Outcome::Cut => {
+                    self.tell_cut(update);
+                    continue;
+                }
                 Outcome::Ignored(error @ Error::Write { .. }) => self.tell_pointless(update, error),
                 Outcome::Known | Outcome::Unchanged | Outcome::Superseded | Outcome::Ignored(_) => {}
             }
             if !self.faults.is_empty() {
                 self.faults.remove(&update.target);
+            }
+            if !self.cut.is_empty() && matches!(outcome, Outcome::Known | Outcome::Unchanged) {
+                self.cut.remove(&update.target);
             }
         }
         report
@@ -263,6 +273,20 @@ impl Applier {
         if self.faults.insert(update.target.clone()) {
             let reason = update.cause.as_ref().map_or("", |cause| cause.reason);
             tracing::warn!(error = error as &dyn std::error::Error, reason, "a value cannot be written");
+        }
+    }
+
+    /// Says of the first of them that groups get fewer CPUs than they should.
+    fn tell_cut(&mut self, update: &Update) {
+        let is_first = self.cut.is_empty();
+        self.cut.insert(update.target.clone());
+        if is_first {
+            let (target, wanted) = (&update.target, &update.value);
+            tracing::warn!(
+                ?target,
+                wanted,
+                "the group above lacks some of the CPUs; cgroup v1 gives none back that was offline"
+            );
         }
     }
 
@@ -363,11 +387,16 @@ impl Applier {
         let cgroups = self.cgroups.clone();
         lock(&self.undo).retain_existing(&cgroups);
         self.faults.retain(|target| target.exists(&cgroups));
+        self.cut.retain(|target| target.exists(&cgroups));
     }
 
     /// How many files it remembers something of.
     pub fn kept(&self) -> usize {
-        self.executor.kept() + lock(&self.undo).len() + self.faults.len() + self.records.kept()
+        self.executor.kept()
+            + lock(&self.undo).len()
+            + self.faults.len()
+            + self.cut.len()
+            + self.records.kept()
     }
 }
 

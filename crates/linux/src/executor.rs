@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use koord_api::cpuset::CpuSet;
+
 use crate::cgroup::{Cgroups, Dir, Version};
 use crate::error::{Error, Malformed};
 use crate::resctrl::{Line, Resctrl, Schema, Schemata, count_fault};
@@ -151,6 +153,8 @@ pub enum Outcome {
     Known,
     /// The file holds it already.
     Unchanged,
+    /// The file holds as many of the CPUs as the group above has; there are more that are wanted.
+    Cut,
     Written,
     /// A later update in the same batch is about the same file.
     Superseded,
@@ -205,6 +209,8 @@ struct Job {
     at: usize,
     path: PathBuf,
     item: Item,
+    /// Whether the group above lacks some of the CPUs that are wanted.
+    is_cut: bool,
 }
 
 impl Executor {
@@ -280,6 +286,9 @@ impl Executor {
                 }
             }
         }
+        if self.cgroups.version() == Version::V1 {
+            cut(&mut jobs);
+        }
         self.carry_out(now, updates, jobs, &mut outcomes);
         outcomes
     }
@@ -287,7 +296,7 @@ impl Executor {
     /// Checks the value and reads what the file holds.
     fn prepare(&self, update: &Update, judge: Judge) -> Result<Job, Error> {
         let invalid = |name, source: Malformed| Error::Invalid { name, value: update.value.clone(), source };
-        let job = |path, item| Job { at: 0, path, item };
+        let job = |path, item| Job { at: 0, path, item, is_cut: false };
         match &update.target {
             Target::Cgroup { resource, dir } => self.prepare_cgroup(update, *resource, dir, judge),
             Target::System(file) => {
@@ -327,7 +336,7 @@ impl Executor {
         if has_set && update.value == INHERITED {
             let current = if is_inherited { INHERITED.to_owned() } else { content };
             let item = Item { held: Held::Text, depth, value: INHERITED.to_owned(), current };
-            return Ok(Job { at: 0, path, item });
+            return Ok(Job { at: 0, path, item, is_cut: false });
         }
         let value = match judge {
             Judge::Ranges => encode(resource, version, &update.value),
@@ -344,18 +353,18 @@ impl Executor {
         let content = effective.flatten().unwrap_or(content);
         let current = current_value(resource, version, &content).to_owned();
         let held = if is_inherited { Held::Parents } else { Held::Cgroup { resource, version } };
-        Ok(Job { at: 0, path, item: Item { held, depth, value, current } })
+        Ok(Job { at: 0, path, item: Item { held, depth, value, current }, is_cut: false })
     }
 
     fn carry_out(&mut self, now: Instant, updates: &[Update], jobs: Vec<Job>, outcomes: &mut [Outcome]) {
-        let (places, items): (Vec<(usize, PathBuf)>, Vec<Item>) =
-            jobs.into_iter().map(|job| ((job.at, job.path), job.item)).unzip();
-        for (at, _) in &places {
-            outcomes[*at] = Outcome::Unchanged;
+        let (places, items): (Vec<(usize, PathBuf, bool)>, Vec<Item>) =
+            jobs.into_iter().map(|job| ((job.at, job.path, job.is_cut), job.item)).unzip();
+        for (at, _, is_cut) in &places {
+            outcomes[*at] = if *is_cut { Outcome::Cut } else { Outcome::Unchanged };
         }
         let mut plan = Plan::new(items);
         while let Some(step) = plan.next_step() {
-            let (at, path) = &places[step.item];
+            let (at, path, _) = &places[step.item];
             let item = plan.item(step.item);
             let before = if item.held == Held::Parents { INHERITED } else { &item.current };
             let mut result = self.write(&updates[*at], path, before, &step.value);
@@ -372,10 +381,13 @@ impl Executor {
             };
         }
         let mut any_failed = false;
-        for (index, (at, _)) in places.iter().enumerate() {
+        for (index, (at, _, is_cut)) in places.iter().enumerate() {
             // What the kernel has no use for is not tried again every second.
             let is_pointless = matches!(outcomes[*at], Outcome::Ignored(Error::Write { .. }));
-            if plan.item(index).is_settled() || is_pointless {
+            if *is_cut {
+                // The rest is to follow as soon as the group above has it.
+                self.cache.forget(&updates[*at].target);
+            } else if plan.item(index).is_settled() || is_pointless {
                 self.cache.remember(now, &updates[*at]);
             } else {
                 any_failed |= matches!(outcomes[*at], Outcome::Failed(_));
@@ -409,6 +421,32 @@ impl Executor {
 
 fn refused(error: Error) -> Outcome {
     if error.is_ignorable() { Outcome::Ignored(error) } else { Outcome::Failed(error) }
+}
+
+/// Cuts sets of CPUs to what the group above has, or will have.
+///
+/// Differs: v1 takes a CPU that goes offline from every group, and gives it back to none. Until somebody does, it refuses
+/// whatever has that CPU in it, also where the set is to shrink: upstream's sets stay as they are. A set of which nothing
+/// would be left is written as it is wanted, for that it is refused must be told.
+fn cut(jobs: &mut [Job]) {
+    let is_set = |job: &Job| matches!(job.item.held, Held::Cgroup { resource: Resource::CpusetCpus, .. });
+    let mut order: Vec<usize> = (0..jobs.len()).filter(|at| is_set(&jobs[*at])).collect();
+    order.sort_by_key(|at| jobs[*at].item.depth);
+    let mut wanted: HashMap<PathBuf, String> = HashMap::new();
+    for job in order {
+        let Job { path, item, is_cut, .. } = &mut jobs[job];
+        let above =
+            path.parent().and_then(Path::parent).map(|dir| dir.join("cpuset.cpus")).unwrap_or_default();
+        let above = wanted.get(&above).cloned().or_else(|| text::read(&above).ok()).unwrap_or_default();
+        if let (Ok(own), Ok(above)) = (item.value.parse::<CpuSet>(), above.trim().parse::<CpuSet>()) {
+            let left = &own & &above;
+            *is_cut = left.len() < own.len() && !left.is_empty();
+            if *is_cut {
+                item.value = left.to_string();
+            }
+        }
+        wanted.insert(path.clone(), item.value.clone());
+    }
 }
 
 /// Kernels refuse to take the CPUs of a group away that has processes, though it would have its parent's then.

@@ -74,6 +74,8 @@ impl Strategy for Suppress {
         }
         let best_effort = Place::Kube(KubeQos::BestEffort);
         let version = cgroups.version();
+        let all_pods = Place::Kube(KubeQos::Guaranteed);
+        let all_pods_cpus = self.cpus.read(cgroups, &all_pods, cpus).filter(|cpus| !cpus.is_empty());
         let old_cpus = self.cpus.read(cgroups, &best_effort, cpus).unwrap_or_default();
         let quota = |content: &[u8]| quota_us(version, content);
         let old_quota = self.quota.read(cgroups, &best_effort, quota).unwrap_or(UNLIMITED);
@@ -87,6 +89,7 @@ impl Strategy for Suppress {
             applications: snapshot.host_applications(),
             usage: &usage,
             layout: snapshot.layout.as_deref(),
+            all_pods_cpus: all_pods_cpus.as_ref(),
             old_cpus: &old_cpus,
             old_quota,
             groups: &self.groups,

@@ -13,6 +13,7 @@ use crate::audit::{Answer, Auditor, Query};
 use crate::decide::hooks::cpuset::Because;
 use crate::decide::sketch::pod;
 use crate::decide::wish::{HostBase, HostPlace, PodId, ProcessPlace, Why};
+use crate::overheard::warnings;
 
 struct World {
     dir: tempfile::TempDir,
@@ -508,4 +509,30 @@ fn groups_that_are_gone_are_forgotten() {
     }
     world.applier.tidy(Instant::now());
     assert!(lock(&world.applier.undo).is_empty());
+}
+
+/// v1 gives a CPU that was offline back to no group.
+#[test]
+fn cpus_that_the_group_above_lacks_are_left_out_and_told_once() {
+    let mut world = World::new(Version::V1);
+    let (above, class) =
+        ("cgroup/cpuset/kubepods/cpuset.cpus", "cgroup/cpuset/kubepods/besteffort/cpuset.cpus");
+    let batch = |last: u32| {
+        let cpus = Value::Cpus(CpuSet::range(0..=last));
+        Batch::Levels(vec![vec![wish(be(), File::CpusetCpus, cpus, Cause::CpuSuppress)]])
+    };
+    world.put(above, "0-3\n");
+    world.put(class, "0-3\n");
+    assert_eq!(world.apply(batch(1)), Report { written: 1, failed: 0 });
+    world.put(above, "0-2\n");
+    let told = warnings("the group above lacks", || {
+        assert_eq!(world.apply(batch(3)), Report { written: 1, failed: 0 });
+        assert_eq!(world.apply(batch(3)), Report::default());
+        assert_eq!(world.apply(batch(3)), Report::default());
+    });
+    assert_eq!((world.get(class).as_str(), told), ("0-2", 1));
+    world.apply(batch(1));
+    assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report { written: 1, failed: 0 });
+    assert_eq!(world.get(class), "0-2", "as much of what it was as there is");
+    assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report::default());
 }

@@ -31,6 +31,8 @@ pub struct Sample<'a> {
     pub usage: &'a CpuUsage,
     /// None before the node's topology was reported.
     pub layout: Option<&'a Layout>,
+    /// CPUs that the group of all pods has of its own, which best-effort pods cannot exceed; none when it has none.
+    pub all_pods_cpus: Option<&'a CpuSet>,
     /// CPUs that the group of best-effort pods has now.
     pub old_cpus: &'a CpuSet,
     /// Its quota now; -1 is none.

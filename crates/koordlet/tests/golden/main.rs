@@ -60,6 +60,7 @@ fn second(rig: &Rig, layout: &Layout, tree: &mut Tree, memory: &mut cpu_suppress
         applications: &slo.host_applications,
         usage: &usage,
         layout: Some(layout),
+        all_pods_cpus: None,
         old_cpus: &old_cpus,
         old_quota,
         groups: &rig.best_effort_groups(),

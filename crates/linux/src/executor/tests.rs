@@ -186,6 +186,31 @@ fn a_batch_moves_cpus_down_and_up_the_tree() {
 
 /// What is no limit grows first, in the words of v2.
 #[test]
+fn v1_sets_have_no_cpu_that_the_group_above_lacks() {
+    let mut world = World::new(Version::V1);
+    let class = Driver::Cgroupfs.qos_dir(KubeQos::Burstable);
+    let pod = Driver::Cgroupfs.pod_dir(KubeQos::Burstable, "p");
+    // CPU 3 was offline and is back.
+    world.put(Resource::CpusetCpus, &Driver::Cgroupfs.qos_dir(KubeQos::Guaranteed), "0-2\n");
+    world.put(Resource::CpusetCpus, &class, "0-2\n");
+    world.put(Resource::CpusetCpus, &pod, "0-1\n");
+    let update = |dir: &Dir, cpus: &str| Update::cgroup(Resource::CpusetCpus, dir, cpus);
+    let batch = |cpus: &str| [update(&pod, cpus), update(&class, cpus)];
+    let apply = |world: &mut World, cpus: &str| {
+        let outcomes = world.executor.apply(world.start, Caching::Trust, &batch(cpus));
+        (outcomes.iter().map(|outcome| format!("{outcome:?}")).collect::<Vec<_>>(), world.taken_log())
+    };
+    let said = apply(&mut world, "0-3");
+    assert_eq!(said, (vec!["Written".to_owned(), "Cut".to_owned()], vec!["cpuset.cpus 0-2".to_owned()]));
+    assert_eq!(apply(&mut world, "0-3"), (vec!["Cut".to_owned(); 2], vec![]), "looked at again");
+    let said = apply(&mut world, "2-3");
+    assert_eq!(said, (vec!["Written".to_owned(); 2], vec!["cpuset.cpus 2".to_owned(); 2]), "it shrinks");
+    world.put(Resource::CpusetCpus, &Driver::Cgroupfs.qos_dir(KubeQos::Guaranteed), "0-3\n");
+    apply(&mut world, "2-3");
+    assert_eq!([&class, &pod].map(|dir| world.get(Resource::CpusetCpus, dir)), ["2-3", "2-3"]);
+}
+
+#[test]
 fn a_batch_lifts_quotas_of_v2_from_above() {
     let mut world = World::new(Version::V2);
     let pod = be().child("podx");

@@ -1,7 +1,7 @@
 //! A node with a real kernel, koordlet as a process of its own on it, and somebody who watches from outside.
 //!
 //! `passenger scenes NAME…` plays scenes one after the other, in a virtual machine or on this host; each ends with a line
-//! `scene NAME: passed`. `passenger koordlet FLAG…` is koordlet itself, so that it can be killed at any point;
+//! `scene NAME: passed`, or `scene NAME: skipped` with the reason. `passenger koordlet FLAG…` is koordlet itself, so that it can be killed at any point;
 //! `passenger eat MIB` holds memory. `e2e/tests/koordlet_kernel.rs` starts it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -56,14 +56,17 @@ fn play(words: &[OsString]) -> Result<()> {
         let name = word.to_string_lossy();
         println!("scene {name}: begins");
         let started = Instant::now();
-        runtime.block_on(async {
+        let end = runtime.block_on(async {
             let scene = scenes::play(&name);
             match tokio::time::timeout(scenes::PATIENCE, scene).await {
                 Ok(done) => done.with_context(|| format!("scene {name}")),
                 Err(_) => bail!("scene {name} did not end"),
             }
         })?;
-        println!("scene {name}: passed in {} s", started.elapsed().as_secs());
+        match end {
+            scenes::End::Played => println!("scene {name}: passed in {} s", started.elapsed().as_secs()),
+            scenes::End::Skipped(why) => println!("scene {name}: skipped: {why}"),
+        }
     }
     Ok(())
 }

@@ -127,6 +127,14 @@ impl World {
         Ok(())
     }
 
+    /// Annotates the Node, or takes the annotation off.
+    pub(crate) async fn annotate_node(&self, key: &str, value: Option<&str>) -> Result<()> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let annotations = json!({ "metadata": { "annotations": { key: value } } });
+        nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(&annotations)).await?;
+        Ok(())
+    }
+
     /// A pod of the API server that kubelet does not know yet. The number makes its container's id.
     pub(crate) async fn make_pod(&self, plan: PodPlan<'_>, number: usize) -> Result<(Running, Value)> {
         let list = |amounts: &[(&str, &str)]| -> Value {
@@ -163,6 +171,15 @@ impl World {
     /// Kubelet tells something else of a pod from now on.
     pub(crate) fn retell(&self, uid: &str, change: impl Fn(&mut Value)) {
         self.kubelet().pods.iter_mut().filter(|pod| pod["metadata"]["uid"] == uid).for_each(change);
+    }
+
+    /// Kubelet tells of a pod with an annotation, or without it.
+    pub(crate) fn annotate_pod(&self, uid: &str, key: &str, value: Option<&str>) {
+        self.retell(uid, |pod| match (value, &mut pod["metadata"]["annotations"]) {
+            (Some(value), annotations) => annotations[key] = json!(value),
+            (None, Value::Object(annotations)) => drop(annotations.remove(key)),
+            (None, _) => {}
+        });
     }
 
     /// Kubelet tells of a pod no longer.

@@ -28,11 +28,25 @@ pub(crate) fn check(first: &[(PathBuf, String)], log: &str) -> Result<usize> {
             continue;
         }
         ensure!(!is_refused, "a write was refused: {line}");
+        take_offline(&mut files, &path, field("before")?);
         files.insert(path.clone(), value);
         keeps_rule(&files, &path).with_context(|| format!("write {count}: {line}"))?;
         count += 1;
     }
     Ok(count)
+}
+
+/// v1 takes a CPU that goes offline from every set, and tells nobody: CPUs that a set lost by itself are gone below it too.
+fn take_offline(files: &mut Files, path: &Path, before: &str) {
+    let parsed = |text: &str| text.trim().parse::<CpuSet>().unwrap_or_default();
+    let (before, known) = (parsed(before), files.get(path).map(|known| parsed(known)).unwrap_or_default());
+    let lost = &known - &before;
+    if !path.ends_with("cpuset.cpus") || before.is_empty() || lost.is_empty() {
+        return;
+    }
+    let is_below = |other: &Path| path.parent().is_some_and(|dir| other.starts_with(dir));
+    let below = files.iter_mut().filter(|(other, _)| other.ends_with("cpuset.cpus") && is_below(other));
+    below.for_each(|(_, cpus)| *cpus = (&parsed(cpus) - &lost).to_string());
 }
 
 /// Whether a file fits below those above it, and over those below it.

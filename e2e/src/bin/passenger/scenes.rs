@@ -5,8 +5,10 @@ mod containers;
 mod cookies;
 mod disks;
 mod evict;
+mod gated;
 mod hotplug;
 mod limits;
+mod pinned;
 mod restart;
 mod suppress;
 mod traffic;
@@ -22,8 +24,16 @@ use crate::stage::Stage;
 /// The longest that a scene may take; only a machine that is badly overloaded gets there.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
+/// How a scene ended that nothing was wrong with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Played,
+    /// This kernel lacks what it is about. `koordlet_kernel.rs` has the list of what may be lacking.
+    Skipped(&'static str),
+}
+
 /// Plays a scene.
-pub(crate) async fn play(name: &str) -> Result<()> {
+pub(crate) async fn play(name: &str) -> Result<End> {
     match name {
         "suppress" => suppress::play().await,
         "shared-host" => suppress::play_on_shared_host().await,
@@ -31,13 +41,16 @@ pub(crate) async fn play(name: &str) -> Result<()> {
         "evict" => evict::play().await,
         "containers" => containers::play().await,
         "clock" => clock::play().await,
-        "cookies" => cookies::play().await,
+        "cookies" => return cookies::play().await,
         "disks" => disks::play().await,
         "traffic" => traffic::play().await,
         "hotplug" => hotplug::play().await,
         "restart" => restart::play().await,
+        "pinned" => pinned::play().await,
+        "gated" => gated::play().await,
         other => bail!("there is no scene {other}"),
-    }
+    }?;
+    Ok(End::Played)
 }
 
 /// A service without limits.

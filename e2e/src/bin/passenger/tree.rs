@@ -164,8 +164,7 @@ impl Tree {
     ) -> Result<u32> {
         self.make(group)?;
         if let Some(cpus) = cpus {
-            fs::write(self.path("cpuset", group).join("cpuset.cpus"), cpus.to_string())
-                .with_context(|| format!("CPUs {cpus} for {group}"))?;
+            self.set_cpus(group, cpus)?;
         }
         self.spawn(group, Command::new("sh").args(["-c", command]))
     }
@@ -227,6 +226,11 @@ impl Tree {
             return Ok(own.parse()?);
         }
         Ok(self.read(group, "cpuset", ["cpuset.cpus", "cpuset.cpus.effective"])?.parse()?)
+    }
+
+    pub(crate) fn set_cpus(&self, group: &str, cpus: &CpuSet) -> Result<()> {
+        fs::write(self.path("cpuset", group).join("cpuset.cpus"), cpus.to_string())
+            .with_context(|| format!("CPUs {cpus} for {group}"))
     }
 
     /// None is no limit.

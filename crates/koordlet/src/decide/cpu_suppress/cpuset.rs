@@ -44,7 +44,7 @@ pub fn choose(sample: &Sample<'_>, suppress_milli: i64) -> Result<Choice, NoChoi
     let before = sample.old_cpus.len();
     let step = layout.topology.all().len().div_ceil(10);
     let size = wanted.min(before.saturating_add(step));
-    let (lsr, others) = pools(layout, sample.pods);
+    let (lsr, others) = pools(&usable(layout, sample.all_pods_cpus), sample.pods);
     let available = lsr.len() + others.len();
     if available == 0 {
         return Err(NoChoice::NoCpu);
@@ -66,10 +66,17 @@ fn wanted(suppress_milli: i64) -> usize {
     cores.max(CPUS_MIN)
 }
 
+/// Differs: CPUs that the group of all pods lacks are not chosen, where upstream's choice is refused. v1 gives a CPU that was
+/// offline back to no group.
+fn usable(layout: &Layout, all_pods_cpus: Option<&CpuSet>) -> CpuSet {
+    let open = layout.open_cpus();
+    all_pods_cpus.map_or(open.clone(), |cpus| &open & cpus)
+}
+
 /// CPUs pinned by LSR pods, and all others but those of LSE pods. A CPU that two pods claim is the later one's.
 ///
 /// Differs: pods that have ended claim none.
-fn pools(layout: &Layout, pods: &[Pod]) -> (CpuSet, CpuSet) {
+fn pools(open: &CpuSet, pods: &[Pod]) -> (CpuSet, CpuSet) {
     let mut lse = CpuSet::new();
     let mut lsr = CpuSet::new();
     for pod in pods.iter().filter(|pod| pod.is_active()) {
@@ -82,6 +89,5 @@ fn pools(layout: &Layout, pods: &[Pod]) -> (CpuSet, CpuSet) {
             _ => {}
         }
     }
-    let open = layout.open_cpus();
-    (&open & &lsr, &(&open - &lse) - &lsr)
+    (open & &lsr, &(open - &lse) - &lsr)
 }

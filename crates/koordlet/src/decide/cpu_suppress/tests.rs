@@ -29,6 +29,7 @@ impl World {
             applications: &self.applications,
             usage: &self.usage,
             layout: Some(&self.layout),
+            all_pods_cpus: None,
             old_cpus: &self.old_cpus,
             old_quota: self.old_quota,
             groups: &self.groups,
@@ -261,6 +262,21 @@ fn pods_that_have_ended_keep_no_cpus() {
         let Ok(choice) = cpuset::choose(&world.sample(), 6000) else { panic!("{phase}") };
         assert_eq!(choice.shared_with_lsr > 0, phase == "Running", "{phase}");
     }
+}
+
+/// A CPU that was offline is back on the node and, on v1, in no group.
+#[test]
+fn cpus_that_no_pod_can_have_are_not_chosen() {
+    let world = sixteen(&[], 3000.0);
+    let chosen = |all_pods: &str| {
+        let all_pods: CpuSet = all_pods.parse().unwrap();
+        cpuset::choose(&Sample { all_pods_cpus: Some(&all_pods), ..world.sample() }, 3000)
+            .map(|choice| choice.cpus.to_string())
+    };
+    assert_eq!(cpuset::choose(&world.sample(), 3000).unwrap().cpus.to_string(), "0-1,8");
+    assert_eq!(chosen("1-15"), Ok("1,8-9".to_owned()));
+    assert_eq!(chosen("7"), Ok("7".to_owned()), "fewer than the budget is worth");
+    assert_eq!(chosen("16"), Err(cpuset::NoChoice::NoCpu));
 }
 
 /// Whoever reads the log learns when there are no CPUs left, why, and when there are some again.

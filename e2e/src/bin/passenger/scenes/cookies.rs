@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use koord_linux::core_sched;
 use serde_json::{Value, json};
 
-use super::{BATCH, SERVICE};
+use super::{BATCH, End, SERVICE};
 use crate::node::PodPlan;
 use crate::stage::{Actor, Stage, text};
 use crate::tree::IDLE;
@@ -20,10 +20,9 @@ fn policy(is_on: bool) -> Value {
         "beClass": { "cpuQOS": { "enable": is_on, "schedIdle": i32::from(is_on) } } } })
 }
 
-pub(super) async fn play() -> Result<()> {
+pub(super) async fn play() -> Result<End> {
     if !core_sched::is_supported() {
-        println!("SKIPPED: this kernel has no core scheduling; KOORD_KERNEL can name one that has");
-        return Ok(());
+        return Ok(End::Skipped("this kernel has no core scheduling; KOORD_KERNEL can name one that has"));
     }
     let mut stage = Stage::new().await?;
     let services = [stage.pod(SERVICE).await?, stage.pod(PodPlan { name: "other", ..SERVICE }).await?];
@@ -63,7 +62,7 @@ pub(super) async fn play() -> Result<()> {
     stage.clean_up()?;
     ensure!(cookies(&services, &batch)? == [0; 3], "clean-up left cookies");
     ensure!(core_sched::cookie(late.process)? == 0 && core_sched::cookie(guest)? == 0, "clean-up left some");
-    Ok(())
+    Ok(End::Played)
 }
 
 fn cookies(services: &[Actor; 2], batch: &Actor) -> Result<[u64; 3]> {

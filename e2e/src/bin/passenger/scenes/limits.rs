@@ -12,7 +12,7 @@ use crate::stage::{Actor, Stage};
 use crate::tree::{BUSY, Kind};
 
 /// A service with limits.
-const LIMITED: PodPlan<'static> = PodPlan {
+pub(super) const LIMITED: PodPlan<'static> = PodPlan {
     name: "limited",
     qos: "LS",
     kube_qos: "Burstable",
@@ -22,7 +22,7 @@ const LIMITED: PodPlan<'static> = PodPlan {
 const MIB: u64 = 1 << 20;
 
 /// Of a container with this limit, as kubelet and the runtime set it.
-const QUOTA_US: i64 = 50_000;
+pub(super) const QUOTA_US: i64 = 50_000;
 const BURST: [&str; 2] = ["cpu.cfs_burst_us", "cpu.max.burst"];
 
 pub(super) async fn play() -> Result<()> {
