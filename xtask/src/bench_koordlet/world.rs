@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use http::StatusCode;
+use http::{Method, StatusCode};
 use koord_kit::http::{Router, TlsFiles, serve, with_type};
 use koord_testkit::node_tree::{Cgroup, NodeTree};
 use serde_json::{Value, json};
@@ -18,12 +18,16 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
+use super::trace;
 use crate::bench_sandbox::client::Target;
 use crate::bench_sandbox::process::Sandbox;
 use crate::step::exec;
 
 /// How often counters move.
 const MOVED_EVERY: Duration = Duration::from_millis(100);
+const NODE_SLOS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodeslos";
+/// Less than the 65 that hold when nothing is said.
+const LOWERED_PERCENT: u32 = 50;
 
 /// The node and everything around it.
 pub(super) struct World {
@@ -34,7 +38,8 @@ pub(super) struct World {
     sandbox: Sandbox,
     group: Option<Group>,
     _mover: Mover,
-    _runtime: Runtime,
+    /// Serves the kubelet.
+    runtime: Runtime,
 }
 
 impl World {
@@ -71,7 +76,7 @@ impl World {
             sandbox,
             group,
             _mover: Mover::start(tree),
-            _runtime: runtime,
+            runtime,
             dir,
         })
     }
@@ -109,16 +114,28 @@ impl World {
         opened.iter().filter(|path| self.sampled.contains(&of_tree(path))).count()
     }
 
-    /// Where koordlet finds the groups.
-    pub(super) fn cgroup_dir(&self) -> PathBuf {
-        self.group.as_ref().map_or_else(|| self.dir().join("sys/fs/cgroup"), |group| group.real.clone())
+    /// Where the groups lie, and where koordlet finds them.
+    pub(super) fn tree(&self) -> trace::Tree {
+        let files = self.dir().join("sys/fs/cgroup");
+        let seen_at = self.group.as_ref().map_or_else(|| files.clone(), |group| group.real.clone());
+        trace::Tree { files, seen_at }
+    }
+
+    /// Lowers the threshold of best-effort pods, so that koordlet takes CPUs away from them.
+    pub(super) fn lower_threshold(&self) -> Result<()> {
+        let strategy = json!({"cpuSuppressThresholdPercent": LOWERED_PERCENT});
+        let patch = json!({"spec": {"resourceUsedThresholdWithBE": strategy}}).to_string();
+        self.runtime.block_on(async {
+            let target = Target::new(self.kubeconfig()).await?;
+            target.send(Method::PATCH, &format!("{NODE_SLOS}/{}", World::NODE), patch).await.map(drop)
+        })
     }
 
     /// How koordlet is pointed at the node. Nothing else is said.
     pub(super) fn flags(&self) -> Vec<String> {
         let dir = self.dir();
         [
-            ("cgroup-root-dir", self.cgroup_dir()),
+            ("cgroup-root-dir", self.tree().seen_at),
             ("proc-root-dir", dir.join("proc")),
             ("sys-root-dir", dir.join("sys")),
             ("sys-fs-root-dir", dir.join("sys/fs")),
@@ -166,13 +183,14 @@ async fn tell(sandbox: &Sandbox, kubelet: u16) -> Result<()> {
         "capacity": amounts, "allocatable": amounts, "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet}}}});
     target.post("/api/v1/nodes", node.to_string()).await?;
-    for (kind, resource, spec) in [
-        ("NodeSLO", "nodeslos", json!({"resourceUsedThresholdWithBE": {"enable": true}})),
-        ("NodeMetric", "nodemetrics", json!({})),
+    let metrics = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics";
+    for (kind, path, spec) in [
+        ("NodeSLO", NODE_SLOS, json!({"resourceUsedThresholdWithBE": {"enable": true}})),
+        ("NodeMetric", metrics, json!({})),
     ] {
         let object = json!({"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": kind,
             "metadata": {"name": World::NODE}, "spec": spec});
-        target.post(&format!("/apis/slo.koordinator.sh/v1alpha1/{resource}"), object.to_string()).await?;
+        target.post(path, object.to_string()).await?;
     }
     Ok(())
 }
