@@ -199,6 +199,7 @@ impl Applier {
 
     /// Wishes in whatever order keeps the kernel's rules. A failure does not stop the rest.
     fn each<'w>(&mut self, now: Instant, wishes: impl Iterator<Item = &'w Wish>, names: Names<'_>) -> Report {
+        lock(&self.undo).begin();
         let (mut trusted, mut looked) = (Vec::new(), Vec::new());
         let mut report = Report::default();
         for wish in wishes {
@@ -249,7 +250,7 @@ impl Applier {
             if !self.faults.is_empty() {
                 self.faults.remove(&update.target);
             }
-            if !self.cut.is_empty() && matches!(outcome, Outcome::Known | Outcome::Unchanged) {
+            if !self.cut.is_empty() && matches!(outcome, Outcome::Written | Outcome::Unchanged) {
                 self.cut.remove(&update.target);
             }
         }
@@ -357,7 +358,10 @@ impl Applier {
     /// Gives back those of our changes that are meant, whatever was written to the files since. Those that fail are
     /// remembered for another try; those of groups that are gone are not.
     pub fn give_back(&mut self, now: Instant, is_meant: impl Fn(&Change<'_>) -> bool) -> Report {
-        copies::take_in(&mut lock(&self.undo), &self.cgroups, &is_meant);
+        let mut undo = lock(&self.undo);
+        undo.begin();
+        copies::take_in(&mut undo, &self.cgroups, &is_meant);
+        drop(undo);
         let (keys, mut updates) = lock(&self.undo).updates(self.cgroups.version(), &is_meant);
         if updates.is_empty() {
             return Report::default();

@@ -137,6 +137,9 @@ pub enum Caching {
     Look,
 }
 
+/// How soon a set that was cut is looked at again: the CPUs that the group above lacks may stay away for good.
+const LOOK_ABOVE: Duration = Duration::from_secs(10);
+
 /// Whose word counts about a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judge {
@@ -385,8 +388,8 @@ impl Executor {
             // What the kernel has no use for is not tried again every second.
             let is_pointless = matches!(outcomes[*at], Outcome::Ignored(Error::Write { .. }));
             if *is_cut {
-                // The rest is to follow as soon as the group above has it.
-                self.cache.forget(&updates[*at].target);
+                // The rest is to follow soon after the group above has it.
+                self.cache.remember_for(now, &updates[*at], LOOK_ABOVE);
             } else if plan.item(index).is_settled() || is_pointless {
                 self.cache.remember(now, &updates[*at]);
             } else {

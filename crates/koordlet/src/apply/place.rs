@@ -1,5 +1,6 @@
 //! Where a neutral place lies in the tree of cgroups.
 
+use koord_api::qos::KubeQos;
 use koord_linux::cgroup::{ContainerId, Dir, Driver};
 
 use crate::decide::wish::{HostBase, Place};
@@ -20,10 +21,17 @@ pub fn dir_of(place: &Place, driver: Driver) -> Option<Dir> {
                 HostBase::CgroupRoot => Dir::root(),
                 HostBase::Kube(qos) => driver.qos_dir(qos),
             };
-            // A path that is the base itself names no application: everything else below the base would be changed with it.
-            Dir::new(&format!("{base}/{}", application.dir)).filter(|dir| *dir != base)
+            let dir = Dir::new(&format!("{base}/{}", application.dir))?;
+            // A path that is a base names no application: everything else below would be changed with it.
+            (!is_base(&dir, driver)).then_some(dir)
         }
         Place::Dir(dir) => Dir::new(dir),
         Place::Host | Place::Resctrl(_) | Place::Process(_) => None,
     }
+}
+
+/// Whether it is the root, or a group of pods of whole classes.
+fn is_base(dir: &Dir, driver: Driver) -> bool {
+    let classes = [KubeQos::Guaranteed, KubeQos::Burstable, KubeQos::BestEffort];
+    *dir == Dir::root() || classes.iter().any(|qos| *dir == driver.qos_dir(*qos))
 }

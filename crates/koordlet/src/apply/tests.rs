@@ -104,6 +104,7 @@ fn places() {
         (app(below_be, "x/y"), Some("kubepods/besteffort/x/y".to_owned())),
         (app(below_be, ""), None),
         (app(below_be, "./"), None),
+        (app(HostBase::CgroupRoot, "kubepods/burstable"), None),
         (app(HostBase::CgroupRoot, ""), None),
         (Place::Dir("a/../b".into()), None),
         (Place::Host, None),
@@ -483,6 +484,25 @@ fn copies_of_a_parents_set_are_given_back_with_it() {
     assert!(lock(&world.applier.undo).is_empty());
 }
 
+/// Also when the batch that first changes the parent widens it, and so comes to the children afterwards.
+#[test]
+fn sets_from_before_the_first_batch_are_no_copies() {
+    let mut world = World::new(Version::V1);
+    let dirs = ["", "/poda", "/poda/a"];
+    let file = |dir: &str| format!("cgroup/cpuset/kubepods/besteffort{dir}/cpuset.cpus");
+    world.put("cgroup/cpuset/kubepods/cpuset.cpus", "0-3");
+    for (dir, set) in dirs.into_iter().zip(["0-2", "0-1", "1"]) {
+        world.put(&file(dir), set);
+    }
+    let all = dirs.map(|dir| {
+        let place = Place::Dir(format!("kubepods/besteffort{dir}").into());
+        wish(place, File::CpusetCpus, Value::Cpus("0-3".parse().unwrap()), Cause::CpuSuppress)
+    });
+    assert_eq!(world.apply(Batch::Each(all.into())), Report { written: 3, failed: 0 });
+    assert_eq!(world.applier.give_back(Instant::now(), |_| true), Report { written: 3, failed: 0 });
+    assert_eq!(dirs.map(|dir| world.get(&file(dir))), ["0-2", "0-1", "1"]);
+}
+
 #[test]
 fn groups_that_are_gone_are_forgotten() {
     let mut world = World::new(Version::V1);
@@ -527,8 +547,10 @@ fn cpus_that_the_group_above_lacks_are_left_out_and_told_once() {
     world.put(above, "0-2\n");
     let told = warnings("the group above lacks", || {
         assert_eq!(world.apply(batch(3)), Report { written: 1, failed: 0 });
-        assert_eq!(world.apply(batch(3)), Report::default());
-        assert_eq!(world.apply(batch(3)), Report::default());
+        for seconds in [11, 22] {
+            let now = Instant::now() + Duration::from_secs(seconds);
+            assert_eq!(world.applier.apply(now, &batch(3), Names(&[])), Report::default());
+        }
     });
     assert_eq!((world.get(class).as_str(), told), ("0-2", 1));
     world.apply(batch(1));

@@ -4,7 +4,7 @@
 //! a kill at any moment loses nothing. The last line about a file counts. The file is written anew when most lines are of
 //! groups that are gone. It lies where it dies with the groups: below `/var/run`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,8 @@ pub struct Undo {
     file: Option<File>,
     lines: usize,
     entries: HashMap<Key, Before>,
+    /// What the batch that is carried out now was the first to change.
+    fresh: HashSet<Key>,
 }
 
 /// A change that can be given back.
@@ -165,9 +167,16 @@ impl Undo {
         self.entries.insert(child, before);
     }
 
-    /// Whether the CPU set of a group was changed by us.
+    /// Another batch begins.
+    pub(super) fn begin(&mut self) {
+        self.fresh.clear();
+    }
+
+    /// Whether the CPU set of a group was changed by us, before this batch: what it changes first had no effect on others
+    /// yet.
     pub(super) fn has_set(&self, group: &Dir) -> bool {
-        self.entries.get(&Key::of_set(group)).is_some_and(|before| before.is_written)
+        let key = Key::of_set(group);
+        self.entries.get(&key).is_some_and(|before| before.is_written) && !self.fresh.contains(&key)
     }
 
     /// Whether the CPU set of a group is among the changes that are meant.
@@ -203,8 +212,10 @@ impl Undo {
 
     /// The write that a note was taken for was done.
     pub(super) fn written(&mut self, update: &Update) {
-        if let Some(before) = self.entries.get_mut(&Key::new(update.target.clone(), &update.value)) {
+        let key = Key::new(update.target.clone(), &update.value);
+        if let Some(before) = self.entries.get_mut(&key).filter(|before| !before.is_written) {
             before.is_written = true;
+            self.fresh.insert(key);
         }
     }
 

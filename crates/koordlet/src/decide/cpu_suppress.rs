@@ -342,7 +342,7 @@ fn recovered_cpus(sample: &Sample<'_>) -> Option<Batch> {
 
 /// The full set for every group but those below pods that the cpuset hook looks after, sandboxes too. Which group is the
 /// sandbox is known once the ids of all containers are told; until then nobody else would widen or narrow it, and on
-/// cgroup v1 it would hold up its parents. Spec: koordlet-enforce 5.7.
+/// cgroup v1 it would hold up its parents. A container that has just begun may be widened with it for that long. Spec: koordlet-enforce 5.7.
 fn managed_cpus(sample: &Sample<'_>) -> Option<Batch> {
     let full = full_cpus(sample.layout?, sample.pods);
     let is_told =

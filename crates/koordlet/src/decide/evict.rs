@@ -237,12 +237,22 @@ impl<'a> Round<'a> {
         match outcome {
             Outcome::Leaving => self.has_evicted = true,
             Outcome::Refused => self.has_failed = true,
-            Outcome::NothingRuns => {}
+            Outcome::NothingRuns => self.pass_over(pod),
             Outcome::Unanswered | Outcome::Unreachable => (self.has_failed, self.is_over) = (true, true),
         }
         if matches!(outcome, Outcome::Leaving | Outcome::Unanswered) {
             self.count(pod);
         }
+    }
+
+    /// A pod of which nothing runs uses nothing, and what it requests is withheld from nobody: others need not go for it.
+    fn pass_over(&mut self, pod: &Pod) {
+        for (key, amount) in self.freed_by(pod) {
+            if key.0 == Kind::Requested {
+                self.add(key, amount);
+            }
+        }
+        self.handled.insert(pod.id.uid.clone());
     }
 
     fn numbers(&self, task: &Task<'_>, pod: &Pod) -> String {
@@ -269,6 +279,13 @@ impl<'a> Round<'a> {
 
     /// Counts a pod once for every task that its going helps: per kind the largest amount of each resource.
     fn count(&mut self, pod: &Pod) {
+        for (key, amount) in self.freed_by(pod) {
+            self.add(key, amount);
+        }
+        self.handled.insert(pod.id.uid.clone());
+    }
+
+    fn freed_by(&self, pod: &Pod) -> BTreeMap<(Kind, Resource), i64> {
         let mut frees: BTreeMap<(Kind, Resource), i64> = BTreeMap::new();
         for task in self.tasks {
             for (resource, amount) in (task.frees)(pod) {
@@ -276,11 +293,12 @@ impl<'a> Round<'a> {
                 *largest = amount.max(*largest);
             }
         }
-        for (key, amount) in frees {
-            let sum = self.released.entry(key).or_insert(0);
-            *sum = sum.saturating_add(amount);
-        }
-        self.handled.insert(pod.id.uid.clone());
+        frees
+    }
+
+    fn add(&mut self, key: (Kind, Resource), amount: i64) {
+        let sum = self.released.entry(key).or_insert(0);
+        *sum = sum.saturating_add(amount);
     }
 }
 

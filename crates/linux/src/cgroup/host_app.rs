@@ -46,7 +46,12 @@ pub fn dir(driver: Driver, base: Base, parent: &str, relative: &str) -> Result<D
     };
     // Differs: upstream joins `..` away, which can leave the base, and takes an empty path for the whole base.
     let below = non_root(&format!("{parent}/{relative}"))?;
-    Ok(base.child(below.as_str()))
+    let dir = base.child(below.as_str());
+    let classes = [KubeQos::Guaranteed, KubeQos::Burstable, KubeQos::BestEffort];
+    match classes.iter().any(|qos| dir == driver.qos_dir(*qos)) {
+        true => Err(Malformed(format!("cgroup path {dir} of a host application is that of pods"))),
+        false => Ok(dir),
+    }
 }
 
 fn non_root(path: &str) -> Result<Dir, Malformed> {
@@ -76,6 +81,9 @@ mod tests {
     fn a_path_stays_below_its_base() {
         for (parent, relative) in [("..", "x"), ("a", "../../b"), ("", ""), ("/", "."), ("", "/")] {
             assert!(dir(Driver::Cgroupfs, Base::Kubepods, parent, relative).is_err(), "{parent} {relative}");
+        }
+        for class in ["kubepods", "kubepods/besteffort/"] {
+            assert!(dir(Driver::Cgroupfs, Base::CgroupRoot, "", class).is_err(), "{class}");
         }
         assert!(default_dir("../x", Some(Qos::Be)).is_err());
     }

@@ -56,6 +56,13 @@ impl Cache {
         self.edition
     }
 
+    /// The same for a short time.
+    pub(super) fn remember_for(&mut self, now: Instant, update: &Update, time: Duration) {
+        let age = self.force_after.saturating_sub(time);
+        // A machine that has not run for so long is looked at again later than it might be.
+        self.remember(now.checked_sub(age).unwrap_or(now), update);
+    }
+
     pub(super) fn remember(&mut self, now: Instant, update: &Update) {
         let part = part_of(update).map(str::to_owned);
         let entries = self.entries.entry(update.target.clone()).or_default();

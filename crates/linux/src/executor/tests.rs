@@ -196,17 +196,21 @@ fn v1_sets_have_no_cpu_that_the_group_above_lacks() {
     world.put(Resource::CpusetCpus, &pod, "0-1\n");
     let update = |dir: &Dir, cpus: &str| Update::cgroup(Resource::CpusetCpus, dir, cpus);
     let batch = |cpus: &str| [update(&pod, cpus), update(&class, cpus)];
-    let apply = |world: &mut World, cpus: &str| {
-        let outcomes = world.executor.apply(world.start, Caching::Trust, &batch(cpus));
+    let apply = |world: &mut World, seconds: u64, cpus: &str| {
+        let now = world.start + Duration::from_secs(seconds);
+        let outcomes = world.executor.apply(now, Caching::Trust, &batch(cpus));
         (outcomes.iter().map(|outcome| format!("{outcome:?}")).collect::<Vec<_>>(), world.taken_log())
     };
-    let said = apply(&mut world, "0-3");
+    let said = apply(&mut world, 0, "0-3");
     assert_eq!(said, (vec!["Written".to_owned(), "Cut".to_owned()], vec!["cpuset.cpus 0-2".to_owned()]));
-    assert_eq!(apply(&mut world, "0-3"), (vec!["Cut".to_owned(); 2], vec![]), "looked at again");
-    let said = apply(&mut world, "2-3");
+    for (seconds, want) in [(9, "Known"), (11, "Cut"), (12, "Known")] {
+        let said = apply(&mut world, seconds, "0-3").0;
+        assert_eq!(said[1], want, "{seconds}: looked at again now and then");
+    }
+    let said = apply(&mut world, 13, "2-3");
     assert_eq!(said, (vec!["Written".to_owned(); 2], vec!["cpuset.cpus 2".to_owned(); 2]), "it shrinks");
     world.put(Resource::CpusetCpus, &Driver::Cgroupfs.qos_dir(KubeQos::Guaranteed), "0-3\n");
-    apply(&mut world, "2-3");
+    apply(&mut world, 24, "2-3");
     assert_eq!([&class, &pod].map(|dir| world.get(Resource::CpusetCpus, dir)), ["2-3", "2-3"]);
 }
 

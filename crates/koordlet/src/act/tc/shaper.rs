@@ -111,11 +111,11 @@ impl Shaper {
             self.run(&["tc", "qdisc", "del", "dev", device, "root"])?;
         }
         if tree != Tree::LikeOurs || !is_ours {
+            // Not before: until now there may have been somebody else's, which could not be taken away.
+            self.note(&Mark { device: device.to_owned(), is_made: true })?;
             self.run(&[
                 "tc", "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb", "default", "2",
             ])?;
-            // Not before: until now it may be somebody else's that could not be taken away.
-            self.note(&Mark { device: device.to_owned(), is_made: true })?;
         }
         for class in &desired.classes {
             let parent = if class.minor == NodeClass::Root.minor() { "1:" } else { "1:1" };
@@ -257,9 +257,9 @@ impl Shaper {
     /// Takes everything away that we made, in this run or in an earlier one. Only what is there is taken away, so that a
     /// program which refuses has a reason, and the mark stays for another try.
     pub(super) fn remove(&self) -> Result<(), Fault> {
-        let Some(Mark { device, .. }) = Mark::read(&self.mark) else { return Ok(()) };
+        let Some(Mark { device, is_made }) = Mark::read(&self.mark) else { return Ok(()) };
         let qdiscs = self.list(&["tc", "qdisc", "show", "dev", &device])?;
-        if Tree::of(&qdiscs) == Tree::LikeOurs {
+        if is_made && Tree::of(&qdiscs) == Tree::LikeOurs {
             self.run(&["tc", "qdisc", "del", "dev", &device, "root"])?;
         }
         let rules = self.list(&LIST_RULES)?;
@@ -302,7 +302,7 @@ pub(super) fn mark(root: &Root) -> PathBuf {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) device: String,
-    /// Whether its tree is ours. Before, something may be there that looks like it.
+    /// Whether the tree there is ours, once there is one. Before, something may be there that looks like it.
     pub(super) is_made: bool,
 }
 

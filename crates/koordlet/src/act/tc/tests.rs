@@ -146,6 +146,10 @@ fn a_tree_that_stays_is_not_taken_over() {
         let lines = notes.lines.lock().unwrap();
         assert_eq!(lines.iter().filter(|line| *line == removal).count(), want, "{lines:?}");
     }
+    note(&root, false);
+    let notes = with_all();
+    assert_eq!(give_back(&root, Box::new(notes.clone())), Some(true));
+    assert!(!notes.lines.lock().unwrap().iter().any(|line| line == removal), "it was never ours");
 }
 
 #[test]

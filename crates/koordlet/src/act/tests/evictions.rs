@@ -267,6 +267,31 @@ fn nobody_goes_for_the_sake_of_pods_that_have_ended() {
     }
 }
 
+/// A job that cannot start is passed over when containers are stopped, and pays for itself all the same.
+#[test]
+fn nobody_goes_for_the_sake_of_a_pod_of_which_nothing_runs() {
+    let line = "-feature-gates=BECPUEvict=true -cpu-evict-cool-time-seconds=1";
+    let slo = json!({ "resourceUsedThresholdWithBE": { "enable": true,
+        "cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 80 } });
+    let be = |name: &str, cpu: &str, priority| {
+        let batch = [("kubernetes.io/batch-cpu", cpu)];
+        pod(name).qos("BE").kube_qos("BestEffort").priority(priority).container("main", &batch, &[]).read()
+    };
+    for (outcome, want) in [(Outcome::NothingRuns, &["stuck"; 2][..]), (Outcome::Refused, &["stuck", "runs"])]
+    {
+        let pods = vec![be("runs", "10000", 5500), be("stuck", "20000", 5000)];
+        let mut world = World::new(Version::V1, line, slo.clone(), pods);
+        world.evictor.outcome = Some(outcome);
+        for _ in 0..3 {
+            for (allocation, milli) in [("usage", 9500.0), ("request", 30_000.0), ("real-limit", 10_000.0)] {
+                world.best_effort_sample(allocation, milli);
+            }
+            world.seconds(1, 10.0, &[("runs", 9.5)]);
+        }
+        assert_eq!(world.evictor.names[..2], *want, "{outcome:?}");
+    }
+}
+
 /// Who goes first is who uses most of his request now, not who did on average.
 #[test]
 fn the_newest_use_decides() {
